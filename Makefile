@@ -1,0 +1,33 @@
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+T ?= tests
+BIN := .venv/bin
+
+.PHONY: help venv demo test lint soak bench clean
+
+help: ## what can be made
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+venv: ## .venv with everything installed; nothing to do when it is current
+	@scripts/venv.sh
+
+demo: venv ## a fleet of four sites on this machine for a minute, then the verdict (ARGS="--sites 6 --chaos")
+	@$(BIN)/trunkline demo --for 60s $(ARGS)
+
+lint: venv ## ruff, mypy --strict, layers
+	@echo "lint: ruff"; $(BIN)/ruff check src tests benchmarks && $(BIN)/ruff format --check -q src tests benchmarks
+	@echo "lint: mypy --strict"; $(BIN)/mypy
+	@echo "lint: layers"; $(BIN)/lint-imports --no-cache | tail -n +4
+
+test: lint ## lint, then the tests on real Postgres and Spark (make test T=tests/store runs a part)
+	@$(BIN)/pytest -m "not soak" $(T)
+
+soak: venv ## long runs: many universes, many kill points
+	@TRUNKLINE_SOAK=1 $(BIN)/pytest --timeout 3600 -s $(T)
+
+bench: venv ## benchmarks; each prints one JSON document
+	@for file in benchmarks/bench_*.py; do $(BIN)/python $$file || exit 1; done
+
+clean: ## remove .venv and everything that was made
+	@rm -rf .venv .cache .pytest_cache .mypy_cache .ruff_cache .hypothesis dist build
+	@find . -name __pycache__ -prune -exec rm -rf {} +

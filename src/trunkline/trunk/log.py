@@ -1,0 +1,86 @@
+"""What the trunk asks of the two durable ends: the origin's `Log` and the destination's `Sink`.
+
+The trunk itself holds no truth. Both interfaces are synchronous and may block; callers that must not wait run them in a
+thread. One conformance suite runs over every implementation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence, Set
+from typing import Protocol
+
+import msgspec
+
+from trunkline.core.ids import ALL_SITES, Position
+
+
+class Entry(msgspec.Struct, frozen=True, array_like=True):
+    """One payload with its destinations. `seq` is dense per origin, over all clients."""
+
+    seq: int
+    client: str
+    destinations: tuple[str, ...]
+    headers: dict[str, str]
+    payload: bytes
+
+    def is_for(self, sites: Set[str]) -> bool:
+        return any(d in sites or d == ALL_SITES for d in self.destinations)
+
+    def size(self) -> int:
+        return len(self.payload) + sum(len(k) + len(v) for k, v in self.headers.items()) + 64
+
+
+class Chunk(msgspec.Struct, frozen=True):
+    """A stretch of the log in whole transactions: of all entries up to `upto`, those that met the destinations."""
+
+    entries: tuple[Entry, ...]
+    upto: Position
+
+
+class Applied(msgspec.Struct, frozen=True):
+    """How far a destination is with one origin: per client the highest position durable there, and in which log."""
+
+    log_id: str
+    clients: dict[str, Position]
+
+
+NOTHING_APPLIED = Applied("", {})
+
+
+class Log(Protocol):
+    """The origin's own entries in commit order."""
+
+    @property
+    def log_id(self) -> str:
+        """Made with the log and never changed; a log that begins anew has another one."""
+
+    def head(self) -> Position:
+        """The last entry there is."""
+
+    def mark_at(self, seq: int) -> int | None:
+        """The mark of that entry's round; 0 for seq 0, None when the log does not hold that entry."""
+
+    def clients(self) -> Mapping[str, int]:
+        """Each client that ever wrote, with the seq of its first entry."""
+
+    def read(self, after: int, limit: int, destinations: Set[str]) -> Chunk:
+        """Whole transactions after `after`, about `limit` entries; an empty chunk at `after` when there is nothing.
+
+        A stretch in which nothing is for `destinations` still advances `upto`.
+        """
+
+
+class Sink(Protocol):
+    """Where entries for this site become durable."""
+
+    def applied(self, origin: str) -> Applied: ...
+
+    def append(self, origin: str, log_id: str, entries: Sequence[Entry], upto: Position, clients: Sequence[str]) -> None:
+        """One durable step: the entries, in order, and position `upto` for every one of `clients`.
+
+        An entry at or below its client's position is already there and is left out, so a repeated call does no harm.
+        A position under another `log_id` than the stored one is refused with `LocalProtocolError`: call `reset` first.
+        """
+
+    def reset(self, origin: str, log_id: str) -> None:
+        """The origin's log is another one, or lost entries we have: forget its positions and begin anew at 0."""

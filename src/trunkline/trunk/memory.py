@@ -1,0 +1,82 @@
+"""Log and Sink in memory: for the simulator, and the yardstick of the conformance suite."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Mapping, Sequence, Set
+
+from trunkline.core.errors import LocalProtocolError
+from trunkline.core.ids import START, Position
+from trunkline.trunk.log import NOTHING_APPLIED, Applied, Chunk, Entry
+
+Message = tuple[str, tuple[str, ...], dict[str, str], bytes]
+"""client, destinations, headers, payload"""
+
+
+class MemoryLog:
+    def __init__(self, log_id: str) -> None:
+        self._log_id = log_id
+        self._entries: list[Entry] = []
+        self._ends: list[int] = []  # last seq of every transaction
+        self._marks: list[int] = []  # the mark of that transaction
+        self._clients: dict[str, int] = {}
+
+    @property
+    def log_id(self) -> str:
+        return self._log_id
+
+    def commit(self, messages: Sequence[Message], mark: int) -> Position:
+        """One transaction, stamped at once with a round's mark."""
+        for client, destinations, headers, payload in messages:
+            seq = len(self._entries) + 1
+            self._entries.append(Entry(seq, client, destinations, headers, payload))
+            self._clients.setdefault(client, seq)
+        self._ends.append(len(self._entries))
+        self._marks.append(mark)
+        return self.head()
+
+    def head(self) -> Position:
+        return Position(self._ends[-1], self._marks[-1]) if self._ends else START
+
+    def mark_at(self, seq: int) -> int | None:
+        if seq == 0:
+            return 0
+        if not 0 < seq <= len(self._entries):
+            return None
+        return self._marks[bisect_left(self._ends, seq)]
+
+    def clients(self) -> Mapping[str, int]:
+        return dict(self._clients)
+
+    def read(self, after: int, limit: int, destinations: Set[str]) -> Chunk:
+        first = bisect_right(self._ends, after)
+        last = bisect_left(self._ends, after + limit, lo=first)
+        last = min(last, len(self._ends) - 1)
+        if last < first:
+            return Chunk((), Position(after, self.mark_at(after) or 0))
+        end = self._ends[last]
+        entries = tuple(e for e in self._entries[after:end] if e.is_for(destinations))
+        return Chunk(entries, Position(end, self._marks[last]))
+
+
+class MemorySink:
+    def __init__(self) -> None:
+        self._applied: dict[str, Applied] = {}
+        self.received: dict[str, list[Entry]] = {}
+
+    def applied(self, origin: str) -> Applied:
+        return self._applied.get(origin, NOTHING_APPLIED)
+
+    def append(self, origin: str, log_id: str, entries: Sequence[Entry], upto: Position, clients: Sequence[str]) -> None:
+        applied = self.applied(origin)
+        if applied.clients and applied.log_id != log_id:
+            raise LocalProtocolError(
+                f"log of {origin}", f"positions are of log {applied.log_id}, entries of {log_id}", "reset the origin first"
+            )
+        received = self.received.setdefault(origin, [])
+        received.extend(e for e in entries if e.seq > applied.clients.get(e.client, START).seq)
+        reached = {c: max(upto, applied.clients.get(c, START), key=lambda p: p.seq) for c in clients}
+        self._applied[origin] = Applied(log_id, {**applied.clients, **reached})
+
+    def reset(self, origin: str, log_id: str) -> None:
+        self._applied[origin] = Applied(log_id, {})
