@@ -44,7 +44,7 @@ class LinkConfig(Model):
     listen: str = "127.0.0.1:0"
     seeds: tuple[str, ...] = ()
     links: tuple[SiteName, ...] = ()
-    heartbeat_seconds: float = Field(0.5, gt=0, description="silence of four heartbeats closes a link")
+    heartbeat_seconds: float = Field(default=0.5, gt=0, description="silence of four heartbeats closes a link")
 
 
 class ApiConfig(Model):
@@ -55,8 +55,8 @@ class BridgeConfig(Model):
     """Only at a hub. Clients are the queues whose entries are status bundles."""
 
     client: str = "status"
-    workers: int = Field(4, ge=1, le=64)
-    trigger_seconds: float = Field(0.2, ge=0.1)
+    workers: int = Field(default=4, ge=1, le=64)
+    trigger_seconds: float = Field(default=0.2, ge=0.1)
 
 
 class ProcessConfig(Model):
@@ -66,9 +66,11 @@ class ProcessConfig(Model):
     tls: TlsConfig | None = None
     link: LinkConfig = LinkConfig()
     api: ApiConfig = ApiConfig()
-    routes: Path | None = Field(None, description="YAML file with this site's static routes")
+    routes: Path | None = Field(default=None, description="YAML file with this site's static routes")
     bridge: BridgeConfig | None = None
-    runtime: Path = Field(Path("."), description="folder for files that say where this process listens, and for scratch")
+    runtime: Path = Field(
+        default=Path("."), description="folder for files that say where this process listens, and for scratch"
+    )
 
 
 def load_config(path: Path) -> ProcessConfig:

@@ -195,9 +195,7 @@ class LeaseKeeper:
     def _connection(self) -> psycopg.Connection[Any]:
         if self._conn is None or self._conn.closed:
             # A statement that hangs must not outlive the tenure: the clock is looked at again after it.
-            self._conn = psycopg.connect(
-                self._dsn, connect_timeout=2, options="-c statement_timeout=1000 -c lock_timeout=1000"
-            )
+            self._conn = psycopg.connect(self._dsn, connect_timeout=2, options="-c statement_timeout=1000 -c lock_timeout=1000")
         return self._conn
 
     def _disconnect(self) -> None:

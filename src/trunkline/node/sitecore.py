@@ -1,0 +1,196 @@
+"""The protocols of one node put together, without I/O: store, topology and trunk over named links.
+
+The node runs it under asyncio with sockets and Postgres, the simulator under virtual time with memory: the same code.
+A node that is not its site's leader runs only the store; the leader also carries. `link:` rows name the sites a leader
+hears; the peers of the store are nodes, the neighbours of the trunk are sites.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+import msgspec
+
+from trunkline.core.errors import RemoteProtocolError, TrunklineError
+from trunkline.core.ids import NodeId, Position
+from trunkline.net.channels import Channel
+from trunkline.store import flood
+from trunkline.store.flood import Store
+from trunkline.topology.parents import LinkRow, Topology
+from trunkline.trunk import carry, messages
+from trunkline.trunk.carry import Carrier
+from trunkline.trunk.log import Applied, Chunk
+from trunkline.trunk.wants import Opened
+
+FLEET = "fleet"
+
+
+class NodeRecord(msgspec.Struct, frozen=True):
+    """Value of `node:<site>/<node>`."""
+
+    addresses: tuple[str, ...]
+    incarnation: int
+    capabilities: tuple[str, ...] = ("store",)
+
+
+@dataclass(frozen=True)
+class Frame:
+    """Hand this to the link of that node."""
+
+    peer: NodeId
+    channel: Channel
+    body: bytes
+
+
+HostWork = carry.Load | carry.Open | carry.Read | carry.Append | carry.ResetSink | carry.Acknowledged
+Effect = Frame | HostWork
+
+
+@dataclass
+class SiteCore:
+    identity: NodeId
+    addresses: tuple[str, ...]
+    sync_seconds: float = flood.SYNC_SECONDS
+    store: Store = field(init=False)
+    topology: Topology = field(init=False)
+    carrier: Carrier | None = None
+    incarnation: int = 0
+    _neighbours: dict[str, NodeId] = field(default_factory=dict)
+    _link_counter: int = 0
+    _said: tuple[str, ...] | None = None
+    _stale: bool = True
+
+    def __post_init__(self) -> None:
+        self.store = Store(str(self.identity), FLEET, self.sync_seconds)
+        self.topology = Topology(self.identity.site)
+
+    # -- roles
+
+    def begin(self, now: float) -> list[Effect]:
+        record = NodeRecord(self.addresses, self.incarnation)
+        return self._frames(self.store.persist(f"node:{self.identity}", msgspec.msgpack.encode(record), now))
+
+    def lead(self, epoch: int, log_id: str, head: Position, now: float) -> list[Effect]:
+        """This node now speaks for its site; the epoch of its lease is the incarnation."""
+        self.incarnation = epoch
+        self.carrier = Carrier(self.identity.site, epoch, log_id, head)
+        self._link_counter, self._said, self._stale = 0, None, True
+        effects: list[Effect] = self.begin(now)
+        for site in self._neighbours:
+            effects += self._carried(self.carrier.link_up(site))
+        return effects + self._update_topology(now)
+
+    def step_down(self) -> None:
+        self.carrier = None
+        self.topology = Topology(self.identity.site)
+
+    # -- links
+
+    def link_up(self, peer: NodeId, carries: bool, now: float) -> list[Effect]:
+        effects: list[Effect] = self._frames(self.store.peer_up(str(peer), now))
+        if carries:
+            self._neighbours[peer.site] = peer
+            self._stale = True
+            if self.carrier is not None:
+                effects += self._carried(self.carrier.link_up(peer.site))
+        return effects + self._update_topology(now)
+
+    def link_down(self, peer: NodeId, now: float) -> list[Effect]:
+        self.store.peer_down(str(peer))
+        effects: list[Effect] = []
+        if self._neighbours.get(peer.site) == peer:
+            del self._neighbours[peer.site]
+            self._stale = True
+            if self.carrier is not None:
+                effects += self._carried(self.carrier.link_down(peer.site))
+        return effects + self._update_topology(now)
+
+    def message(self, peer: NodeId, channel: Channel, body: bytes, now: float) -> list[Effect]:
+        match channel:
+            case Channel.STORE:
+                effects: list[Effect] = self._frames(self.store.receive(str(peer), flood.decode(body), now))
+                return effects + self._update_topology(now)
+            case Channel.TRUNK:
+                message = messages.decode(body)
+                if self._neighbours.get(peer.site) != peer:
+                    raise RemoteProtocolError("trunk message", f"the link with {peer} carries nothing", "configure the link")
+                return self._carried(self.carrier.receive(peer.site, message, now)) if self.carrier else []
+            case Channel.CONTROL:
+                raise RemoteProtocolError("message", "control frames end at the link", "run an unmodified node")
+
+    def tick(self, now: float) -> list[Effect]:
+        effects: list[Effect] = self._frames(self.store.tick(now))
+        effects += self._update_topology(now)
+        if self.carrier is not None:
+            effects += self._carried(self.carrier.tick(now))
+        return effects
+
+    # -- answers of the host, for the trunk
+
+    def set_head(self, head: Position, now: float) -> list[Effect]:
+        return self._carried(self.carrier.set_head(head, now)) if self.carrier else []
+
+    def loaded(self, origin: str, applied: Applied) -> list[Effect]:
+        return self._carried(self.carrier.loaded(origin, applied)) if self.carrier else []
+
+    def opened(self, work: carry.Open, opened: Opened, now: float) -> list[Effect]:
+        return self._carried(self.carrier.opened(work.child, work.id, opened, now)) if self.carrier else []
+
+    def read(self, work: carry.Read, chunk: Chunk, clients: Sequence[str], now: float) -> list[Effect]:
+        if self.carrier is None:
+            return []
+        return self._carried(self.carrier.read(work.child, work.id, chunk, tuple(clients), now))
+
+    def appended(self, work: carry.Append, now: float) -> list[Effect]:
+        return self._carried(self.carrier.appended(work, now)) if self.carrier else []
+
+    # -- looking
+
+    def neighbours(self) -> tuple[str, ...]:
+        return tuple(self._neighbours)
+
+    def nodes(self) -> dict[NodeId, NodeRecord]:
+        """Every node the store knows of; what cannot be read is as if it were not there."""
+        found: dict[NodeId, NodeRecord] = {}
+        for key, data in self.store.matching("node:").items():
+            with suppress(TrunklineError, msgspec.MsgspecError):
+                found[NodeId.parse(key.removeprefix("node:"))] = msgspec.msgpack.decode(data, type=NodeRecord)
+        return found
+
+    def links(self) -> dict[str, LinkRow]:
+        found: dict[str, LinkRow] = {}
+        for key, data in self.store.matching("link:").items():
+            with suppress(TrunklineError):
+                found[key.removeprefix("link:")] = LinkRow.decode(data)
+        return found
+
+    # -- inside
+
+    def _update_topology(self, now: float) -> list[Effect]:
+        """After anything that can change whom we hear or whom others hear."""
+        if any(key.startswith("link:") for key in self.store.changes()):
+            self._stale = True
+        if self.carrier is None or not self._stale:
+            return []
+        self._stale = False
+        effects: list[Effect] = []
+        if self._said != self.neighbours():
+            self._said = self.neighbours()
+            self._link_counter += 1
+            row = LinkRow(self.incarnation, self._said)
+            key = f"link:{self.identity.site}"
+            effects += self._frames(self.store.persist(key, row.encode(), now, version=row.version(self._link_counter)))
+        if self.topology.compute(self.neighbours(), self.links()):
+            effects += self._carried(self.carrier.set_parents(self.topology.parents()))
+        return effects
+
+    def _frames(self, sends: Sequence[flood.Send]) -> list[Effect]:
+        return [Frame(NodeId.parse(s.peer), Channel.STORE, flood.encode(s.message)) for s in sends]
+
+    def _carried(self, effects: Sequence[carry.Effect]) -> list[Effect]:
+        return [self._frame(e) if isinstance(e, carry.Send) else e for e in effects]
+
+    def _frame(self, send: carry.Send) -> Frame:
+        return Frame(self._neighbours[send.site], Channel.TRUNK, messages.encode(send.message))
