@@ -433,8 +433,10 @@ class Carrier:
     # -- acknowledgements
 
     def _note_ack(self, ack: Ack) -> None:
+        if not ack.clients or (ack.origin == self.site and ack.log_id != self.log_id):
+            return
         known = self._acks.setdefault(ack.origin, {}).get(ack.destination)
-        if known is not None and not _newer(ack, known):
+        if known is not None and _older(ack, known):
             return
         self._acks[ack.origin][ack.destination] = ack
         self._acks_dirty[ack.origin, ack.destination] = None
@@ -442,7 +444,7 @@ class Carrier:
     def _send_acks(self, now: float) -> None:
         if now >= self._acks_repeat:
             self._acks_repeat = now + ACK_REPEAT_SECONDS
-            self._acks_dirty.update({(o, d): None for o, acks in self._acks.items() for d in acks if o != self.site})
+            self._acks_dirty.update({(origin, self.site): None for origin, acks in self._acks.items() if self.site in acks})
         dirty, self._acks_dirty = self._acks_dirty, {}
         for origin, destination in dirty:
             ack = self._acks[origin][destination]
@@ -489,9 +491,8 @@ def _least(a: Applied, b: Applied) -> Applied:
     return Applied(a.log_id, {c: min(a.clients[c], b.clients[c]) for c in a.clients if c in b.clients})
 
 
-def _newer(ack: Ack, known: Ack) -> bool:
+def _older(ack: Ack, known: Ack) -> bool:
+    """An equal one is passed on: it is the repetition that mends a loss further up."""
     if ack.generation != known.generation:
-        return ack.generation > known.generation
-    if ack.log_id != known.log_id:
-        return True
-    return any(p.seq > known.clients.get(c, START).seq for c, p in ack.clients.items())
+        return ack.generation < known.generation
+    return ack.log_id == known.log_id and any(ack.clients.get(c, START).seq < p.seq for c, p in known.clients.items())
