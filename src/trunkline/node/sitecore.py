@@ -57,6 +57,7 @@ class SiteCore:
     topology: Topology = field(init=False)
     carrier: Carrier | None = None
     incarnation: int = 0
+    nodes_changed: bool = True
     _neighbours: dict[str, NodeId] = field(default_factory=dict)
     _link_counter: int = 0
     _said: tuple[str, ...] | None = None
@@ -170,8 +171,9 @@ class SiteCore:
 
     def _update_topology(self, now: float) -> list[Effect]:
         """After anything that can change whom we hear or whom others hear."""
-        if any(key.startswith("link:") for key in self.store.changes()):
-            self._stale = True
+        for key in self.store.changes():
+            self._stale = self._stale or key.startswith("link:")
+            self.nodes_changed = self.nodes_changed or key.startswith("node:")
         if self.carrier is None or not self._stale:
             return []
         self._stale = False

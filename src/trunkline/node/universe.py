@@ -17,7 +17,7 @@ from trunkline.net.simnet import Outlet, SimNet
 from trunkline.node.sitecore import Effect, Frame, SiteCore
 from trunkline.trunk import carry
 from trunkline.trunk.memory import MemoryLog, MemorySink, Message
-from trunkline.trunk.wants import open_subscription
+from trunkline.trunk.wants import open_subscription, proven
 
 NODE = "node-1"
 FAULT_SECONDS = 20.0
@@ -32,7 +32,7 @@ class Disk:
     log: MemoryLog
     sink: MemorySink = field(default_factory=MemorySink)
     epoch: int = 0
-    acknowledged: dict[str, carry.Acknowledged] = field(default_factory=dict)
+    acknowledged: dict[str, dict[str, Position]] = field(default_factory=dict)
 
 
 class SimSite:
@@ -83,7 +83,7 @@ class SimSite:
                 disk.sink.reset(origin, log_id)
                 return self.core.loaded(origin, disk.sink.applied(origin))
             case carry.Acknowledged():
-                disk.acknowledged[work.destination] = work
+                disk.acknowledged[work.destination] = proven(disk.log, work.clients)
         return []
 
 
@@ -185,14 +185,10 @@ class Universe:
         for origin in self.names:
             head = self.disks[origin].log.head()
             for site in self.names:
-                ack = self.disks[origin].acknowledged.get(site)
-                if site != origin and head.seq and (ack is None or self._least(ack) != head):
+                known = self.disks[origin].acknowledged.get(site, {})
+                if site != origin and min(known.values(), default=START) != head:
                     found.append(f"{origin} does not know that {site} has everything")
         return found
-
-    @staticmethod
-    def _least(ack: carry.Acknowledged) -> Position:
-        return min(ack.clients.values(), default=START)
 
     def settle(self, seconds: float = CONVERGE_SECONDS) -> Verdict:
         begun = self.net.now

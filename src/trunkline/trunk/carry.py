@@ -15,8 +15,8 @@ behind it. A relay hands each batch on to those of its children that want someth
  4. Positions move in whole batches, and a batch is whole transactions.
  5. The stream runs at the pace of its fastest taker: only then is the window upstream opened. A taker that falls two windows
     behind leaves the stream (it *lags*) and comes back through a new subscription when it has caught up with what it was sent.
- 6. Only the origin may say RESET, when a position is not of its log (other log id, or the mark does not fit). The destination
-    forgets its positions and begins anew.
+ 6. Only the origin may say RESET, when a position is not of its log (other log id, or the mark does not fit). A subscription
+    with such a want is not opened at all; the destination forgets its positions and everybody subscribes again.
  7. Acknowledgements (durable positions) go the reverse way, hop by hop, and are said again from time to time.
  8. Every message may be lost: subscriptions are repeated after silence, windows and acknowledgements are cumulative.
 """
@@ -201,9 +201,10 @@ class Carrier:
         taker = self._children.get(self.site, {}).get(child)
         if taker is None or taker.id != id:
             return self._effects()
-        for site in opened.reset:
-            self._send(child, Reset(id, self.site, self.log_id, site))
-        taker.wants = {site: want for site, want in taker.wants.items() if site in opened.valid}
+        if opened.reset:
+            for site in opened.reset:
+                self._send(child, Reset(id, self.site, self.log_id, site))
+            return self._effects()
         taker.log_id, taker.clients = self.log_id, opened.clients
         taker.begin(opened.start)
         self._say(self.site, taker, taker.sign_of_life(now))
@@ -313,9 +314,9 @@ class Carrier:
             stream.takers = [t for t in stream.takers if t.site != self.site]
             self._out.append(ResetSink(message.origin, message.log_id))
             return
-        for taker in self._children.get(message.origin, {}).values():
-            if taker.wants.pop(message.destination, None) is not None:
-                self._send(taker.site, Reset(taker.id, message.origin, message.log_id, message.destination))
+        for taker in [t for t in self._children.get(message.origin, {}).values() if message.destination in t.wants]:
+            self._send(taker.site, Reset(taker.id, message.origin, message.log_id, message.destination))
+            self._drop(message.origin, taker.site)
 
     # -- the stream upstream
 

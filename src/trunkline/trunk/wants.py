@@ -35,7 +35,6 @@ class Opened:
     """A subscription as the origin's log can serve it."""
 
     start: Position
-    valid: frozenset[str]
     reset: tuple[str, ...]
     clients: tuple[str, ...]
 
@@ -51,10 +50,14 @@ def open_subscription(log: Log, wants: Mapping[str, Applied]) -> Opened:
             start = min(start, have if have >= first else first - 1)
     return Opened(
         Position(start, log.mark_at(start) or 0),
-        frozenset(valid),
         tuple(site for site in wants if site not in valid),
         tuple(clients),
     )
+
+
+def proven(log: Log, clients: Mapping[str, Position]) -> dict[str, Position]:
+    """Of acknowledged positions those that are of this log: a restored origin must not believe in its lost future (H12)."""
+    return {client: p for client, p in clients.items() if log.mark_at(p.seq) == p.mark}
 
 
 def _fits(log: Log, want: Applied) -> bool:

@@ -1,0 +1,117 @@
+"""Child processes that are started again when they die, and that leave nothing behind when it ends.
+
+Every child leads a session of its own, so that whatever it starts (a JVM, Python workers) is found by its session and ended
+with it. The kernel ends the children if this process is killed.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+_PR_SET_PDEATHSIG = 1
+RESTART_SECONDS = 0.5
+_libc = ctypes.CDLL(None)
+
+
+def _die_with_parent() -> None:
+    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def members(sessions: Iterable[int]) -> list[int]:
+    """Every live process of these sessions."""
+    wanted, found = set(sessions), []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                state, _, _, session = (entry / "stat").read_text().rsplit(")", 1)[1].split()[:4]
+            except (OSError, ValueError):
+                continue
+            if int(session) in wanted and state != "Z":
+                found.append(int(entry.name))
+    return found
+
+
+@dataclass
+class Child:
+    name: str
+    words: Sequence[str]
+    log: Path
+    restarts: int = 0
+    wanted: bool = True
+    sessions: set[int] = field(default_factory=set)
+    process: subprocess.Popen[bytes] | None = None
+    _died: float | None = None
+
+    def start(self) -> None:
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "trunkline.cli.main", *self.words],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                preexec_fn=_die_with_parent,
+            )
+        self.sessions.add(self.process.pid)
+        self._died = None
+
+    def alive(self) -> bool:
+        return self.process is not None and self.process.poll() is None
+
+    def kill(self) -> None:
+        """kill -9 of the process itself; what it started is left to notice."""
+        if self.process is not None:
+            self.process.kill()
+
+    def stop(self) -> None:
+        self.wanted = False
+        if self.alive():
+            assert self.process is not None
+            self.process.terminate()
+
+    def supervise(self, now: float) -> None:
+        if not self.wanted or self.alive():
+            return
+        if self._died is None:
+            self._died = now
+        elif now - self._died >= RESTART_SECONDS:
+            self.restarts += 1
+            self.start()
+
+    def tail(self, lines: int = 12) -> str:
+        return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:]) if self.log.exists() else ""
+
+
+def wait_until(done: Callable[[], bool], seconds: float) -> bool:
+    deadline = time.monotonic() + seconds
+    while not done():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+def stop_all(children: Sequence[Child], seconds: float = 10.0) -> None:
+    """Asks politely, then insists; returns when no process of their sessions is left."""
+    for child in children:
+        child.stop()
+    wait_until(lambda: not any(c.alive() for c in children), seconds)
+    sessions = {s for c in children for s in c.sessions}
+    while left := members(sessions):
+        for pid in left:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+        time.sleep(0.02)
+    for child in children:
+        if child.process is not None:
+            child.process.wait()

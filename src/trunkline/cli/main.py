@@ -1,0 +1,158 @@
+"""The command line: composes the processes out of the packages below."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import re
+import signal
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import structlog
+import typer
+from rich.console import Console
+
+from trunkline import __version__
+from trunkline.core.config import load_config
+from trunkline.core.errors import Invalid, TrunklineError
+
+app = typer.Typer(
+    name="trunkline",
+    no_args_is_help=True,
+    add_completion=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    help="Keeps a fleet of sites in step.\n\nTry it: [bold]trunkline demo --for 60s[/]",
+)
+node_app = typer.Typer(no_args_is_help=True, help="The node of a site: store, topology, trunk, queues, API.")
+pipeline_app = typer.Typer(no_args_is_help=True, help="The data pipeline on Spark: at a hub, the status bridge.")
+app.add_typer(node_app, name="node")
+app.add_typer(pipeline_app, name="pipeline")
+
+ConfigOption = Annotated[Path, typer.Option("--config", help="YAML file of this process.", dir_okay=False)]
+
+
+def _log_to_stderr() -> None:
+    structlog.configure(
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.KeyValueRenderer(key_order=["timestamp", "level", "event"]),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+    )
+
+
+def seconds(text: str) -> float:
+    """Seconds of '90s', '2m', '1h' or a bare number."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([smh]?)", text.strip())
+    if not found or float(found[1]) <= 0:
+        raise Invalid(f"duration {text!r}", "it is not a positive number with s, m or h", "write it as 90s, 2m or 1h")
+    return float(found[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[found[2]]
+
+
+@app.command()
+def demo(
+    sites: Annotated[int, typer.Option(help="How many sites, the hub and the relay among them.")] = 4,
+    for_: Annotated[str | None, typer.Option("--for", help="Stop after this long (60s, 2m) and compare; else Ctrl-C.")] = None,
+    chaos: Annotated[bool, typer.Option("--chaos", help="kill -9 relay, pipeline and a leaf during the run.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="The verdict as one JSON document on standard output.")] = False,
+    keep: Annotated[Path | None, typer.Option(help="Keep everything (logs, data) in this folder.", file_okay=False)] = None,
+) -> None:
+    """A fleet on this machine: real Postgres servers, TLS links, Spark at the hub.
+
+    Example: [bold]trunkline demo --sites 4 --for 60s --chaos[/]
+    """
+    from trunkline.cli.demo.run import run_demo
+
+    raise typer.Exit(run_demo(sites, seconds(for_) if for_ else None, chaos, as_json, keep))
+
+
+@app.command(name="demo-application", hidden=True)
+def demo_application(
+    site: Annotated[str, typer.Option()],
+    hub: Annotated[str, typer.Option()],
+    database: Annotated[str, typer.Option()],
+    node_file: Annotated[Path, typer.Option()],
+    pace: Annotated[float, typer.Option()],
+    policy_site: Annotated[list[str], typer.Option()],
+) -> None:
+    """The demo's application at one site."""
+    from trunkline.cli.demo.application import run_application
+
+    run_application(site, hub, database, node_file, tuple(policy_site), pace)
+
+
+@node_app.command("run")
+def node_run(config: ConfigOption) -> None:
+    """Runs a site's node until it is told to stop.
+
+    Example: [bold]trunkline node run --config site.yaml[/]
+    """
+    asyncio.run(_run_node(config))
+
+
+async def _run_node(path: Path) -> None:
+    from trunkline.api.app import create_app
+    from trunkline.api.server import serve
+    from trunkline.node.node import Node
+
+    config = load_config(path)
+    node = Node(config)
+    stop, started = asyncio.Event(), asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+
+    def tell(api: str) -> None:
+        """Says in the runtime folder where this node listens."""
+        file = config.runtime / "node.json"
+        draft = file.with_suffix(".draft")
+        draft.write_text(json.dumps({"pid": os.getpid(), "link": node.address, "api": api}))
+        draft.replace(file)
+
+    async def serve_api() -> None:
+        await started.wait()
+        await serve(create_app(node), config.api.listen, tell, stop)
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(node.run(stop, started.set))
+        group.create_task(serve_api())
+
+
+@pipeline_app.command("run")
+def pipeline_run(config: ConfigOption) -> None:
+    """Runs the status bridge of a hub on Spark until it is told to stop.
+
+    Example: [bold]trunkline pipeline run --config hub.yaml[/]
+    """
+    from trunkline.pipeline.run import run_pipeline
+
+    raise typer.Exit(run_pipeline(load_config(config)))
+
+
+@app.command()
+def version() -> None:
+    """Prints the version."""
+    Console().print(__version__)
+
+
+def main() -> None:
+    _log_to_stderr()
+    try:
+        app()
+    except* TrunklineError as group:
+        for error in group.exceptions:
+            if isinstance(error, TrunklineError):
+                Console(stderr=True).print(
+                    f"[red bold]error:[/] {error.what}: {error.why}\n  next: {error.next_step}", highlight=False
+                )
+        sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()
