@@ -13,8 +13,8 @@ behind it. A relay hands each batch on to those of its children that want someth
  3. A taker joins a running stream only if the stream stands at or before what the taker has; otherwise the site subscribes
     again, with the positions everybody has reached by then. So nothing is skipped, and nothing already passed on comes twice.
  4. Positions move in whole batches, and a batch is whole transactions.
- 5. The stream runs at the pace of its fastest taker: only then is the window upstream opened. A taker that falls two windows
-    behind leaves the stream (it *lags*) and comes back through a new subscription when it has caught up with what it was sent.
+ 5. A taker that is full (a window of bytes waits for it) holds the window upstream closed, unless that would hold up others:
+    then it leaves the stream (it *lags*) with what it has queued, and comes back by a new subscription when that is gone.
  6. Only the origin may say RESET, when a position is not of its log (other log id, or the mark does not fit). A subscription
     with such a want is not opened at all; the destination forgets its positions and everybody subscribes again.
  7. Acknowledgements (durable positions) go the reverse way, hop by hop, and are said again from time to time.
@@ -36,6 +36,7 @@ from trunkline.trunk.wants import Opened, covers
 SIGN_SECONDS = 1.0
 SILENCE_SECONDS = 4.0
 ACK_REPEAT_SECONDS = 5.0
+PATIENCE_SECONDS = 2.0
 READ_LIMIT = 1000
 
 
@@ -116,7 +117,8 @@ class _Stream:
     cursor: Position | None = None
     clients: tuple[str, ...] = ()
     taken: int = -1
-    taken_at: float = 0.0
+    moved_at: float = 0.0
+    said_at: float = 0.0
 
 
 @dataclass
@@ -213,9 +215,9 @@ class Carrier:
 
     def read(self, child: str, id: int, chunk: Chunk, clients: tuple[str, ...], now: float) -> list[Effect]:
         taker = self._children.get(self.site, {}).get(child)
-        if taker is not None and taker.id == id:
+        if taker is not None and taker.id == id and taker.cursor is not None:
             taker.busy = False
-            taker.offer(self.log_id, chunk.entries, chunk.upto, clients)
+            taker.offer(self.log_id, taker.cursor.seq, chunk.entries, chunk.upto, clients)
             self._pump(self.site, taker, now)
         return self._effects()
 
@@ -288,12 +290,8 @@ class Carrier:
     def _hand_out(self, stream: _Stream, batch: Batch, now: float) -> None:
         wanted = 0
         for taker in list(stream.takers):
-            wanted += taker.offer(batch.log_id, batch.entries, batch.upto, batch.clients)
+            wanted += taker.offer(batch.log_id, batch.prev, batch.entries, batch.upto, batch.clients)
             self._pump(batch.origin, taker, now)
-            if taker.queued > 2 * WINDOW:
-                taker.lag()
-                self.counters[taker.site, "lagged"] += 1
-                self._touch([batch.origin])
         if batch.entries and not wanted:
             self.counters[stream.parent, "duplicate"] += len(batch.entries)
         self._open_window(batch.origin, now)
@@ -354,7 +352,7 @@ class Carrier:
             self._leave(origin)
             return
         self._ids += 1
-        self._streams[origin] = _Stream(parent, self._ids, wants, takers, now)
+        self._streams[origin] = _Stream(parent, self._ids, wants, takers, now, moved_at=now)
         self._send(parent, Subscribe(self._ids, origin, wants))
         self.counters[parent, "subscribed"] += 1
         self._acks_dirty.update({(origin, site): None for site in self._acks.get(origin, ())})
@@ -377,15 +375,29 @@ class Carrier:
                 self._subscribe(origin, now)
 
     def _open_window(self, origin: str, now: float) -> None:
+        """Lets the parent go on, or makes full takers leave, or says again how far the window is open."""
         stream = self._streams.get(origin)
         if stream is None or stream.cursor is None or not stream.takers:
             return
-        if min(t.queued for t in stream.takers) < WINDOW and stream.taken < stream.cursor.seq:
-            stream.taken = stream.cursor.seq
-        elif stream.taken < 0 or now - stream.taken_at < SIGN_SECONDS:
+        full = [t for t in stream.takers if t.full()]
+        if full and self._hold_others_up(stream, full, now):
+            for taker in full:
+                taker.lagging = True
+                self.counters[taker.site, "lagged"] += 1
+            stream.takers = [t for t in stream.takers if not t.lagging]
+            self._touch([origin])
+            full = []
+        if not full and stream.taken < stream.cursor.seq:
+            stream.taken, stream.moved_at = stream.cursor.seq, now
+        elif stream.taken < 0 or now - stream.said_at < SIGN_SECONDS:
             return
-        stream.taken_at = now
+        stream.said_at = now
         self._send(stream.parent, Taken(stream.id, origin, stream.taken))
+
+    @staticmethod
+    def _hold_others_up(stream: _Stream, full: list[Taker], now: float) -> bool:
+        roomy = [t for t in stream.takers if t not in full]
+        return any(t.took for t in roomy) or (bool(roomy) and now - stream.moved_at > PATIENCE_SECONDS)
 
     # -- takers
 
@@ -420,7 +432,7 @@ class Carrier:
 
     def _after_progress(self, origin: str, taker: Taker, now: float) -> None:
         self._pump(origin, taker, now)
-        if taker.lagging and taker.unconfirmed == 0:
+        if taker.lagging and taker.queued == 0:
             taker.lagging = False
             self._touch([origin])
         self._open_window(origin, now)

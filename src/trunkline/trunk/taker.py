@@ -3,7 +3,8 @@
 A taker is fed pieces of the stream in order and hands them on as fast as its window allows.
 
     sent ≤ cursor      sent: handed on; cursor: put into the stream, queued or found not to be wanted
-    queued             bytes waiting here; the bound is kept by whoever feeds (`Carrier`)
+    queued             bytes waiting here; a taker with a window of them is full, and is fed no more
+    lagging            left the stream because it was full; what is queued stays, the rest is asked for again later
     unconfirmed        bytes handed on and not yet taken; at most a window and one piece
     busy               an answer is awaited: the log's next chunk for a child, the sink's commit for this site
 """
@@ -16,6 +17,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from trunkline.core.errors import LocalProtocolError
 from trunkline.core.ids import Position
 from trunkline.trunk.log import Applied, Entry
 from trunkline.trunk.wants import lifted, needs
@@ -51,15 +53,19 @@ class Taker:
     lagging: bool = False
     busy: bool = False
     opened: bool = False
+    took: int = 0
     _queue: deque[Piece] = field(default_factory=deque)
     _open: deque[tuple[int, int]] = field(default_factory=deque)
 
     def begin(self, at: Position) -> None:
         self.cursor = self.sent = at
 
-    def offer(self, log_id: str, entries: Iterable[Entry], upto: Position, clients: tuple[str, ...]) -> int:
-        """Puts a stretch of the stream into the queue; returns how many entries of it this taker wants."""
-        assert self.cursor is not None
+    def offer(self, log_id: str, prev: int, entries: Iterable[Entry], upto: Position, clients: tuple[str, ...]) -> int:
+        """Puts the stretch (prev, upto] of the stream into the queue; returns how many entries of it this taker wants."""
+        if self.cursor is None or prev > self.cursor.seq:
+            raise LocalProtocolError(
+                f"stream to {self.site}", f"it stands at {self.cursor}, not at {prev}", "report this defect"
+            )
         if upto.seq < self.cursor.seq:
             return 0
         after = self.cursor.seq
@@ -69,7 +75,11 @@ class Taker:
             piece = Piece(log_id, after, wanted, upto, clients)
             self._queue.append(piece)
             self.queued += piece.size()
+            self.took += len(wanted)
         return len(wanted)
+
+    def full(self) -> bool:
+        return self.queued >= WINDOW
 
     def next_piece(self, now: float) -> Piece | None:
         """The next piece the window allows; it covers everything found unwanted since, when it is the last one."""
@@ -102,11 +112,6 @@ class Taker:
     def confirm(self, seq: int) -> None:
         while self._open and self._open[0][0] <= seq:
             self.unconfirmed -= self._open.popleft()[1]
-
-    def lag(self) -> None:
-        """Too slow for its siblings: what is queued is forgotten, and asked for again when it has caught up."""
-        self._queue.clear()
-        self.queued, self.lagging, self.cursor = 0, True, self.sent
 
     def standing(self) -> dict[str, Applied]:
         """What its destinations want, now that the stream to them stands at the cursor."""
