@@ -277,9 +277,9 @@ class Carrier:
                 self.counters[peer, "hole"] += 1
                 self._subscribe(batch.origin, now)
             return
-        for taker in stream.takers:
-            if taker.cursor is None:
-                taker.begin(Position(batch.prev, 0))
+        if batch.opens:
+            for taker in stream.takers:
+                taker.start_at(Position(batch.prev, 0))
         stream.log_id, stream.cursor, stream.clients = batch.log_id, batch.upto, batch.clients
         self._hand_out(stream, batch, now)
 

@@ -60,6 +60,13 @@ class Taker:
     def begin(self, at: Position) -> None:
         self.cursor = self.sent = at
 
+    def start_at(self, at: Position) -> None:
+        """The origin begins the stream here: nothing before it is wanted by any taker's destinations."""
+        if self.cursor is None:
+            self.begin(at)
+        elif self.cursor.seq < at.seq:
+            self.cursor = at
+
     def offer(self, log_id: str, prev: int, entries: Iterable[Entry], upto: Position, clients: tuple[str, ...]) -> int:
         """Puts the stretch (prev, upto] of the stream into the queue; returns how many entries of it this taker wants."""
         if self.cursor is None or prev > self.cursor.seq:
