@@ -23,6 +23,7 @@ from trunkline.core.errors import Invalid
 from trunkline.core.ids import check_name
 
 SPEC_VERSION = "1.0"
+LARGEST = 2**63 - 1  # what a bigint of Postgres holds
 
 
 class Mode(StrEnum):
@@ -41,7 +42,9 @@ class Version(msgspec.Struct, frozen=True, array_like=True, order=True):
     def parse(cls, text: str) -> Version:
         incarnation, _, generation = text.partition(".")
         if not (incarnation.isascii() and incarnation.isdigit() and generation.isascii() and generation.isdigit()):
-            raise Invalid(f"version {text!r}", "it is not <incarnation>.<generation>", "send two whole numbers")
+            raise Invalid(f"version {text[:60]!r}", "it is not <incarnation>.<generation>", "send two whole numbers")
+        if any(len(number) > 19 or int(number) > LARGEST for number in (incarnation, generation)):
+            raise Invalid(f"version {text[:60]!r}", f"it has a number above {LARGEST}", "send numbers of 63 bits")
         return cls(int(incarnation), int(generation))
 
 

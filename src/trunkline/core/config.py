@@ -79,7 +79,7 @@ def load_config(path: Path) -> ProcessConfig:
         raw: Any = yaml.safe_load(path.read_text())
     except OSError as error:
         raise Invalid(f"configuration {path}", error.strerror or str(error), "give --config an existing file") from None
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise Invalid(f"configuration {path}", f"not YAML: {error}", "mend the line it names") from None
     try:
         return ProcessConfig.model_validate(raw)

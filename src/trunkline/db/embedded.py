@@ -28,6 +28,8 @@ from trunkline.core.errors import Retryable, Terminal
 USER = "trunkline"
 _UNSHARE = ("unshare", "--user", "--map-user=1000", "--map-group=1000")
 _NOBODY = "nobody"
+# Why a server may end at its start and not at the next try: children of a killed one still leave, or a port was taken.
+_PASSING = ("pre-existing shared memory block", "could not create any TCP/IP sockets")
 
 
 @cache
@@ -75,10 +77,12 @@ class EmbeddedPostgres:
     def __init__(self, folder: Path, settings: Mapping[str, str] | None = None) -> None:
         self.folder = folder
         self.data = folder / "data"
+        self.making = folder / "data.making"
         self.passfile = folder / "passfile"
         self.log = folder / "postgres.log"
         self.settings = dict(settings or {})
         self.port = 0
+        self._log_start = 0
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -93,16 +97,21 @@ class EmbeddedPostgres:
         """Makes the data folder if there is none; a stopped server's folder can be the template."""
         if (self.data / "PG_VERSION").exists():
             return
+        if self.data.exists():
+            why = "there is a data folder, but PostgreSQL did not make it"
+            raise Terminal(f"Postgres in {self.folder}", why, "move it away or choose another folder")
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        shutil.rmtree(self.making, ignore_errors=True)  # of a process that was killed while it made it
         if template is not None:
-            shutil.copytree(template.data, self.data)
-            self.data.chmod(0o700)
+            shutil.copytree(template.data, self.making)
+            self.making.chmod(0o700)
             self._write_password(template.passfile.read_text().strip().rsplit(":", 1)[1])
         else:
             password = secrets.token_urlsafe(24)
             self._write_password(password)
             self._initdb(password)
-        _give_away(self.data)
+        _give_away(self.making)
+        self.making.rename(self.data)
 
     def _write_password(self, password: str) -> None:
         self.passfile.touch(mode=0o600)
@@ -112,16 +121,16 @@ class EmbeddedPostgres:
         pwfile = self.folder / "initdb-password"
         pwfile.touch(mode=0o600)
         pwfile.write_text(password)
-        self.data.mkdir(mode=0o700)
+        self.making.mkdir(mode=0o700)
         _give_away(self.folder)
         command = [
-            *_as_other_user(), str(binaries() / "initdb"), "-D", str(self.data), "-U", USER, "-E", "UTF8",
+            *_as_other_user(), str(binaries() / "initdb"), "-D", str(self.making), "-U", USER, "-E", "UTF8",
             "--auth=scram-sha-256", f"--pwfile={pwfile}", "--locale-provider=builtin", "--locale=C.UTF-8", "--no-instructions",
         ]  # fmt: skip
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         pwfile.unlink()
         if done.returncode != 0:
-            shutil.rmtree(self.data, ignore_errors=True)
+            shutil.rmtree(self.making, ignore_errors=True)
             raise Terminal(f"initdb in {self.folder}", done.stderr.strip(), "free the disk or choose another folder")
 
     def launch(self) -> None:
@@ -139,6 +148,7 @@ class EmbeddedPostgres:
         options = [word for key, value in settings.items() for word in ("-c", f"{key}={value}")]
         dies_with_us = ("setpriv", "--pdeathsig", "INT")
         with self.log.open("ab") as log:
+            self._log_start = log.tell()
             self._process = subprocess.Popen(
                 [*_as_other_user(), *dies_with_us, str(binaries() / "postgres"), "-D", str(self.data), *options],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
@@ -152,14 +162,18 @@ class EmbeddedPostgres:
                 return
             except psycopg.OperationalError as error:
                 assert self._process is not None
-                if self._process.poll() is not None:
+                ended, late = self._process.poll() is not None, time.monotonic() > deadline
+                if ended and (late or not any(word in self._log_tail() for word in _PASSING)):
                     raise Terminal(f"Postgres in {self.folder}", self._log_tail(), f"read {self.log}") from None
-                if time.monotonic() > deadline:
+                if late:
                     raise Retryable(f"Postgres in {self.folder}", str(error), f"read {self.log}") from None
+                if ended:
+                    self.launch()
             time.sleep(0.02)
 
     def _log_tail(self) -> str:
-        return " / ".join(self.log.read_text(errors="replace").splitlines()[-3:]) or "it ended without a word"
+        words = self.log.read_bytes()[self._log_start :].decode(errors="replace")
+        return " / ".join(words.splitlines()[-3:]) or "it ended without a word"
 
     def start(self, template: EmbeddedPostgres | None = None) -> str:
         self.initialise(template)

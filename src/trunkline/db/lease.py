@@ -25,10 +25,13 @@ from trunkline.core.errors import Fenced
 
 FENCED_STATE = "TL001"
 
+# ON CONFLICT locks the row before it looks at its WHERE: without the first look, whoever asks in vain would wait for
+# fenced work and then hold it up.
 _ACQUIRE = """
 INSERT INTO site.lease AS l (name, holder, epoch, expires_at)
-VALUES (%(name)s, %(holder)s, extract(epoch FROM clock_timestamp())::bigint,
-        clock_timestamp() + make_interval(secs => %(seconds)s))
+SELECT %(name)s, %(holder)s, extract(epoch FROM clock_timestamp())::bigint,
+       clock_timestamp() + make_interval(secs => %(seconds)s)
+ WHERE NOT EXISTS (SELECT FROM site.lease WHERE name = %(name)s AND expires_at > clock_timestamp())
 ON CONFLICT (name) DO UPDATE
    SET holder = excluded.holder, epoch = greatest(l.epoch + 1, excluded.epoch),
        expires_at = clock_timestamp() + make_interval(secs => %(seconds)s)
@@ -119,10 +122,11 @@ class Tenure:
 
 
 class LeaseKeeper:
-    """A thread that wins a lease, renews it, and says when it is won and lost.
+    """Wins a lease, renews it, and says when it is won and lost.
 
-    `on_won(grant)` and `on_lost()` are called from this thread and alternate; `on_lost` comes before the lease can be
-    another's. A database that is down counts as no answer: the tenure runs out by the clock.
+    `on_won(grant)` and `on_lost()` alternate, one at a time; `on_lost` comes before the lease can be another's. A
+    database that is down, or does not answer at all, counts as no answer: the tenure runs out by the clock. That is why
+    there are two threads: one may hang in the database while the other, which never asks it, looks at the clock.
     """
 
     def __init__(
@@ -132,8 +136,12 @@ class LeaseKeeper:
         self._dsn, self._name, self._terms, self._clock = dsn, name, terms, clock
         self._on_won, self._on_lost = on_won, on_lost
         self._tenure = Tenure(clock, terms)
+        self._turn = threading.RLock()  # held while the tenure changes and while a callback runs
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name=f"lease-{name}", daemon=True)
+        self._threads = [
+            threading.Thread(target=run, name=f"lease-{name}-{run.__name__.strip('_')}", daemon=True)
+            for run in (self._keep, self._watch)
+        ]
         self._conn: psycopg.Connection[Any] | None = None
 
     @property
@@ -141,15 +149,18 @@ class LeaseKeeper:
         return self._tenure.grant if self._tenure.holds() else None
 
     def start(self) -> None:
-        self._thread.start()
+        for thread in self._threads:
+            thread.start()
 
     def stop(self) -> None:
         """Lets go of the lease, so that the next holder need not wait for it to lapse."""
         self._stop.set()
-        if self._thread.is_alive():
-            self._thread.join(10)
+        for thread in self._threads:
+            if thread.is_alive():
+                thread.join(10)
+        self._lose()
 
-    def _run(self) -> None:
+    def _keep(self) -> None:
         while not self._stop.wait(self._step()):
             pass
         held = self._tenure.grant
@@ -162,6 +173,11 @@ class LeaseKeeper:
         finally:
             self._disconnect()
 
+    def _watch(self) -> None:
+        while not self._stop.wait(min(0.1, self._terms.margin / 4)):
+            if not self._tenure.holds():
+                self._lose()
+
     def _step(self) -> float:
         """One try; returns the seconds until the next."""
         asked_at = self._clock.monotonic()
@@ -170,32 +186,47 @@ class LeaseKeeper:
             if grant is None:
                 self._try_to_win(asked_at)
             elif renew(self._connection(), grant, self._terms.seconds):
-                self._tenure.won(grant, asked_at)
+                self._prolong(grant, asked_at)
             else:
                 self._lose()
         except psycopg.Error:
             self._disconnect()
-        if self._tenure.grant is not None and not self._tenure.holds():
-            self._lose()
         if self._tenure.grant is None or self._conn is None:
             return min(0.25, self._terms.margin / 2)
         return self._terms.renew_every
 
     def _try_to_win(self, asked_at: float) -> None:
         grant = acquire(self._connection(), self._name, self._terms.seconds)
-        if grant is not None:
+        if grant is None:
+            return
+        with self._turn:
             self._tenure.won(grant, asked_at)
-            self._on_won(grant)
+            if self._tenure.holds():
+                self._on_won(grant)
+                return
+            self._tenure.lost()  # the answer came too late to begin
+        release(self._connection(), grant)
+
+    def _prolong(self, grant: Grant, asked_at: float) -> None:
+        with self._turn:
+            if self._tenure.holds():
+                self._tenure.won(grant, asked_at)
+                return
+        self._lose()  # the answer came too late to go on as if nothing had been
+        release(self._connection(), grant)
 
     def _lose(self) -> None:
-        if self._tenure.grant is not None:
-            self._tenure.lost()
-            self._on_lost()
+        with self._turn:
+            if self._tenure.grant is not None:
+                self._tenure.lost()
+                self._on_lost()
 
     def _connection(self) -> psycopg.Connection[Any]:
         if self._conn is None or self._conn.closed:
-            # A statement that hangs must not outlive the tenure: the clock is looked at again after it.
-            self._conn = psycopg.connect(self._dsn, connect_timeout=2, options="-c statement_timeout=1000 -c lock_timeout=1000")
+            # Autocommit: a process that is paused between a statement and its COMMIT must not keep the row locked.
+            self._conn = psycopg.connect(
+                self._dsn, connect_timeout=2, autocommit=True, options="-c statement_timeout=1000 -c lock_timeout=1000"
+            )
         return self._conn
 
     def _disconnect(self) -> None:

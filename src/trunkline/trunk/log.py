@@ -78,7 +78,8 @@ class Sink(Protocol):
     def append(self, origin: str, log_id: str, entries: Sequence[Entry], upto: Position, clients: Sequence[str]) -> None:
         """One durable step: the entries, in order, and position `upto` for every one of `clients`.
 
-        An entry at or below its client's position is already there and is left out, so a repeated call does no harm.
+        An entry at or below its client's position is already there and is left out, so a repeated call does no harm; a
+        position never goes back. Every entry's client is among `clients`.
         A position under another `log_id` than the stored one is refused with `LocalProtocolError`: call `reset` first.
         """
 

@@ -69,7 +69,7 @@ class MemorySink:
 
     def append(self, origin: str, log_id: str, entries: Sequence[Entry], upto: Position, clients: Sequence[str]) -> None:
         applied = self.applied(origin)
-        if applied.clients and applied.log_id != log_id:
+        if applied.log_id not in ("", log_id):
             raise LocalProtocolError(
                 f"log of {origin}", f"positions are of log {applied.log_id}, entries of {log_id}", "reset the origin first"
             )

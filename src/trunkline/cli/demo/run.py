@@ -184,8 +184,8 @@ def _wait_first_row(fleet: Fleet, watcher: Watcher, begun: float) -> float:
         return any(line.applied for line in watcher.lines())
 
     if not wait_until(seen, FIRST_ROW_SECONDS):
-        logs = "\n".join(f"--- {child.name}\n{child.tail()}" for child in fleet.children)
-        raise Terminal("demo", f"no row reached the hub in {FIRST_ROW_SECONDS:.0f} s", f"read the logs:\n{logs}")
+        _print_logs(fleet)
+        raise Terminal("demo", f"no row reached the hub in {FIRST_ROW_SECONDS:.0f} s", "run it with --keep and read the logs")
     return time.monotonic() - begun
 
 
@@ -267,5 +267,9 @@ def _print_verdict(fleet: Fleet, comparisons: Sequence[Comparison], drained: flo
     word = "[green bold]EQUAL" if equal else "[red bold]NOT EQUAL"
     fleet.console.print(f"{word}[/] after {drained:.1f} s of draining")
     if not equal:
-        for child in fleet.children:
-            fleet.console.print(f"--- {child.name}\n{child.tail()}", markup=False)
+        _print_logs(fleet)
+
+
+def _print_logs(fleet: Fleet) -> None:
+    for child in fleet.children:
+        fleet.console.print(f"--- {child.name}\n{child.tail()}", markup=False, highlight=False)

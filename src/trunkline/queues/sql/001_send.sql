@@ -28,20 +28,26 @@ CREATE TABLE queues.send_log (
 );
 
 -- A ticket is drawn at commit, so tickets are in commit order wherever two transactions depend on each other.
+-- (A transaction that says SET CONSTRAINTS ... IMMEDIATE draws it there and gives up that order, never an entry.)
 CREATE SEQUENCE queues.ticket_number CACHE 1;
 CREATE TABLE queues.ticket (
     ticket bigint PRIMARY KEY,
     xid    xid8   NOT NULL
 );
 
+-- One ticket per transaction, even where RESET ALL made it forget that it had a first row.
 CREATE FUNCTION queues.draw_ticket() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-    INSERT INTO queues.ticket (ticket, xid) VALUES (nextval('queues.ticket_number'), NEW.xid);
+    IF NOT EXISTS (SELECT FROM queues.send_log l WHERE l.xid = NEW.xid AND l.id < NEW.id AND l.first) THEN
+        INSERT INTO queues.ticket (ticket, xid) VALUES (nextval('queues.ticket_number'), NEW.xid);
+    END IF;
     RETURN NULL;
 END $$;
 
 CREATE CONSTRAINT TRIGGER draw_ticket AFTER INSERT ON queues.send_log
     DEFERRABLE INITIALLY DEFERRED FOR EACH ROW WHEN (NEW.first) EXECUTE FUNCTION queues.draw_ticket();
+-- Also for a session that loads with session_replication_role = replica: a row without a ticket would be lost.
+ALTER TABLE queues.send_log ENABLE ALWAYS TRIGGER draw_ticket;
 
 -- The log: one narrow row per round. Its entries are the send_log rows of `xids`, in that order and then by id.
 CREATE TABLE queues.stamp (

@@ -19,11 +19,12 @@ CREATE TABLE queues.receive (
     PRIMARY KEY (queue, position)
 );
 
--- The destination's position per origin and client: (seq, mark) in that log.
+-- The destination's position per origin and client: (seq, mark) in that log. A row of the client '' is
+-- written by a reset: it says which log the next positions will be of.
 CREATE TABLE queues.session (
     origin     text        NOT NULL,
     client     text        NOT NULL,
-    log_id     uuid        NOT NULL,
+    log_id     text        NOT NULL,
     seq        bigint      NOT NULL,
     mark       bigint      NOT NULL,
     updated_at timestamptz NOT NULL DEFAULT now(),

@@ -1,0 +1,134 @@
+"""The pipeline process: a Spark session that is up and warm first, then the lease, then both halves while it holds.
+
+A standby is the same process that has not won: its session is up, so taking over costs the lease's lapse and the start
+of a query.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import queue
+import random
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psycopg
+import structlog
+
+from trunkline.core.backoff import Backoff
+from trunkline.core.clock import SystemClock
+from trunkline.core.config import BridgeConfig, ProcessConfig
+from trunkline.core.errors import Invalid
+from trunkline.core.jsoncodec import dumps
+from trunkline.db.lease import STANDBY_TERMS, Grant, LeaseKeeper
+from trunkline.db.migrate import migrate
+from trunkline.pipeline.halves import Halves
+from trunkline.pipeline.scratch import Scratch
+from trunkline.pipeline.session import Spark, open_session
+from trunkline.pipeline.warm import warm_up
+
+LEASE = "bridge"
+READY_FILE = "pipeline.ready"
+_SUPERVISE_SECONDS = 0.1
+
+log = structlog.get_logger(__name__)
+
+
+def run_pipeline(config: ProcessConfig, fast_start: bool = False) -> int:
+    """Runs until SIGTERM or SIGINT; 0 after a clean stop."""
+    if config.bridge is None:
+        raise Invalid("pipeline", f"site {config.site} has no bridge to run", "add `bridge:` to its configuration")
+    _log_to_stderr()
+    stop = threading.Event()
+    _stop_on_signals(stop)
+    with Scratch(config.runtime) as scratch:
+        if not _migrate(config.database, stop):
+            return 0
+        spark = open_session(scratch, f"trunkline-{config.site}", fast_start)
+        _stop_on_signals(stop)  # Spark has put its own handler in place
+        try:
+            warm_up(spark, scratch)
+            with _ready(config.runtime / READY_FILE, spark):
+                _serve(config, config.bridge, spark, scratch, stop)
+        finally:
+            spark.stop()
+    log.info("pipeline stopped")
+    return 0
+
+
+def _serve(config: ProcessConfig, bridge: BridgeConfig, spark: Spark, scratch: Path, stop: threading.Event) -> None:
+    clock = SystemClock()
+    news: queue.SimpleQueue[Grant | None] = queue.SimpleQueue()
+    keeper = LeaseKeeper(config.database, LEASE, STANDBY_TERMS, clock, news.put, lambda: news.put(None))
+    halves: Halves | None = None
+    keeper.start()
+    try:
+        while not stop.is_set():
+            try:
+                grant = news.get(timeout=_SUPERVISE_SECONDS)
+            except queue.Empty:
+                if halves is not None:
+                    halves.supervise()
+                continue
+            halves = _replaced(halves, grant, Halves(spark, config.database, bridge, grant, scratch, clock) if grant else None)
+    finally:
+        _replaced(halves, None, None)
+        keeper.stop()
+
+
+def _replaced(before: Halves | None, grant: Grant | None, after: Halves | None) -> Halves | None:
+    if before is not None:
+        before.stop()
+        log.info("bridge stopped", lease=LEASE)
+    if after is not None and grant is not None:
+        log.info("bridge starts", lease=LEASE, epoch=grant.epoch)
+        after.start()
+    return after
+
+
+def _migrate(dsn: str, stop: threading.Event) -> bool:
+    """False if told to stop before the database was there."""
+    backoff = Backoff(0.2, 5.0, random.random)
+    while not stop.is_set():
+        try:
+            migrate(dsn, "queues", "bridge")
+            return True
+        except psycopg.OperationalError as error:
+            pause = backoff.after_failure()
+            log.warning("database does not answer", error=str(error).strip(), retry_seconds=round(pause, 2))
+            stop.wait(pause)
+    return False
+
+
+@contextmanager
+def _ready(file: Path, spark: Spark) -> Iterator[None]:
+    fresh = file.with_suffix(".new")
+    fresh.write_bytes(dumps({"pid": os.getpid(), "filesystem": spark.filesystem}))
+    fresh.replace(file)
+    log.info("pipeline ready", filesystem=spark.filesystem)
+    try:
+        yield
+    finally:
+        file.unlink(missing_ok=True)
+
+
+def _stop_on_signals(stop: threading.Event) -> None:
+    for word in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(word, lambda *_: stop.set())
+
+
+def _log_to_stderr() -> None:
+    structlog.configure(
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.JSONRenderer(),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
+        logger_factory=structlog.WriteLoggerFactory(sys.stderr),
+    )

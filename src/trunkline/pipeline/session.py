@@ -1,0 +1,114 @@
+"""The Spark session. Nobody else builds one, for most of what makes it fast and quiet must be said before the JVM starts."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import pyspark
+from pyspark import SparkConf, SparkContext, java_gateway
+from pyspark.sql import SparkSession
+
+from trunkline.pipeline.filesystem import LocalFiles, local_files
+from trunkline.pipeline.java import find_java
+from trunkline.pipeline.noise import quiet_stderr
+
+DRIVER_MEMORY = "1g"
+ARROW_ROWS = 5000
+
+
+@dataclass(frozen=True)
+class Spark:
+    session: SparkSession
+    filesystem: str
+    sockets: Path
+
+    @property
+    def cores(self) -> int:
+        return self.session.sparkContext.defaultParallelism
+
+    def stop(self) -> None:
+        self.session.stop()
+        shutil.rmtree(self.sockets, ignore_errors=True)
+
+
+def _environment(scratch: Path, java_home: Path) -> dict[str, str]:
+    return {
+        "JAVA_HOME": str(java_home),
+        "SPARK_HOME": str(Path(pyspark.__file__).parent),
+        "SPARK_LOCAL_DIRS": str(scratch / "local"),
+        "SPARK_WORKER_DIR": str(scratch / "worker"),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+        "PYTHONHASHSEED": "0",
+    }
+
+
+def _java_options(scratch: Path, fast_start: bool) -> str:
+    log4j2 = resources.files("trunkline.pipeline").joinpath("jvm", "log4j2.properties")
+    quick = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto"] if fast_start else []
+    return " ".join([*quick, f'"-Dlog4j2.configurationFile={log4j2}"', f'"-Djava.io.tmpdir={scratch / "tmp"}"'])
+
+
+def _settings(scratch: Path, sockets: Path, cores: int, files: LocalFiles, fast_start: bool) -> Mapping[str, str]:
+    return {
+        "spark.driver.memory": DRIVER_MEMORY,
+        "spark.driver.extraJavaOptions": _java_options(scratch, fast_start),
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.python.unix.domain.socket.enabled": "true",
+        "spark.python.unix.domain.socket.dir": str(sockets),
+        "spark.sql.shuffle.partitions": str(cores),
+        "spark.sql.adaptive.enabled": "true",
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+        "spark.sql.execution.arrow.maxRecordsPerBatch": str(ARROW_ROWS),
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.warehouse.dir": str(scratch / "warehouse"),
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        **files.settings,
+    }
+
+
+def open_session(scratch: Path, name: str, fast_start: bool = False) -> Spark:
+    """A session with all its files under `scratch`. `fast_start` saves seconds now and costs speed later: for tests."""
+    java_home = find_java()
+    files = local_files(java_home, Path(pyspark.__file__).parent / "jars")
+    for folder in ("local", "worker", "tmp"):
+        (scratch / folder).mkdir(parents=True, exist_ok=True)
+    sockets = _socket_folder(scratch)
+    os.environ.update(_environment(scratch, java_home))
+    cores = os.cpu_count() or 1
+    conf = SparkConf().setMaster(f"local[{cores}]").setAppName(name)
+    conf.setAll(list(_settings(scratch, sockets, cores, files, fast_start).items()))
+    context = SparkContext(conf=conf, gateway=_gateway(conf))
+    return Spark(SparkSession(context), files.description, sockets)
+
+
+def _socket_folder(scratch: Path) -> Path:
+    """A socket's path has room for 107 bytes, its name takes 45 of them: a deep scratch folder cannot hold it."""
+    within = scratch / "sockets"
+    if len(os.fsencode(within)) > 60:
+        return Path(tempfile.mkdtemp(prefix="trunkline-"))
+    within.mkdir(exist_ok=True)
+    return within
+
+
+def _gateway(conf: SparkConf) -> Any:
+    """The JVM, away from our terminal: Ctrl-C is for the driver alone, which drains and then lets it go."""
+    if SparkContext._gateway is not None:
+        return SparkContext._gateway
+    stderr = quiet_stderr()
+    try:
+        launch: Callable[..., Any] = java_gateway.launch_gateway
+        return launch(conf, {"stderr": stderr, "start_new_session": True})
+    finally:
+        os.close(stderr)
