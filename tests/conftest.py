@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import psycopg
 import pytest
@@ -35,9 +34,7 @@ def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedPostg
         yield server
 
 
-@pytest.fixture
-def make_database(postgres: EmbeddedPostgres) -> Iterator[Callable[..., str]]:
-    """`make_database("queues", "bridge")` → dsn of a fresh database with these parts migrated."""
+def _databases(postgres: EmbeddedPostgres) -> Iterator[Callable[..., str]]:
     made: list[str] = []
 
     def make(*parts: str) -> str:
@@ -56,5 +53,12 @@ def make_database(postgres: EmbeddedPostgres) -> Iterator[Callable[..., str]]:
 
 
 @pytest.fixture
-def scratch(tmp_path: Path) -> Path:
-    return tmp_path
+def make_database(postgres: EmbeddedPostgres) -> Iterator[Callable[..., str]]:
+    """`make_database("queues", "bridge")` → dsn of a fresh database with these parts migrated."""
+    yield from _databases(postgres)
+
+
+@pytest.fixture(scope="module")
+def make_databases(postgres: EmbeddedPostgres) -> Iterator[Callable[..., str]]:
+    """The same for a whole module."""
+    yield from _databases(postgres)

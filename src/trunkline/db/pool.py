@@ -15,7 +15,7 @@ def open_pool(dsn: str, size: int, name: str) -> ConnectionPool[psycopg.Connecti
         max_size=size,
         name=name,
         open=False,
-        kwargs={"options": "-c idle_in_transaction_session_timeout=3000 -c application_name=trunkline-" + name},
+        kwargs={"options": "-c idle_in_transaction_session_timeout=3000 -c jit=off -c application_name=trunkline-" + name},
     )
     pool.open()
     return pool
