@@ -67,7 +67,12 @@ STANDBY_TERMS = Terms(seconds=5.0, renew_every=1.5, margin=0.5)
 
 def acquire(conn: psycopg.Connection[Any], name: str, seconds: float) -> Grant | None:
     holder = uuid.uuid4()
-    row = conn.execute(_ACQUIRE, {"name": name, "holder": holder, "seconds": seconds}).fetchone()
+    try:
+        row = conn.execute(_ACQUIRE, {"name": name, "holder": holder, "seconds": seconds}).fetchone()
+    except psycopg.errors.UniqueViolation:
+        # Two made the first row of this name in one instant: ON CONFLICT settles (name) only, not (name, epoch).
+        conn.rollback()
+        return None
     conn.commit()
     return Grant(name, holder, row[0]) if row else None
 

@@ -154,7 +154,7 @@ class Node:
 
     def _hello(self, peer: NodeId) -> Hello:
         carrier, leadership = self._core.carrier, self._leadership
-        known = self._core.links().get(peer.site)
+        known = self._core.link_row(peer.site)
         return Hello(
             wire=WIRE_VERSION,
             oldest=OLDEST_WIRE,

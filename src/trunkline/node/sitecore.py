@@ -161,11 +161,14 @@ class SiteCore:
         return found
 
     def links(self) -> dict[str, LinkRow]:
-        found: dict[str, LinkRow] = {}
-        for key, data in self.store.matching("link:").items():
-            with suppress(TrunklineError):
-                found[key.removeprefix("link:")] = LinkRow.decode(data)
-        return found
+        rows = {key.removeprefix("link:"): self.link_row(key.removeprefix("link:")) for key in self.store.matching("link:")}
+        return {site: row for site, row in rows.items() if row is not None}
+
+    def link_row(self, site: str) -> LinkRow | None:
+        value = self.store.values.get(f"link:{site}")
+        with suppress(TrunklineError):
+            return LinkRow.decode(value.data) if value is not None and value.data is not None else None
+        return None
 
     # -- inside
 

@@ -1,0 +1,173 @@
+"""The thread that keeps a lease: on_won and on_lost alternate, and on_lost is never late (H03)."""
+
+from __future__ import annotations
+
+import os
+import queue
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from trunkline.core.clock import SystemClock
+from trunkline.db.embedded import EmbeddedPostgres
+from trunkline.db.lease import Grant, LeaseKeeper, Terms
+from trunkline.db.migrate import migrate
+
+QUICK = Terms(seconds=4.0, renew_every=0.3, margin=1.0)
+LONG = Terms(seconds=300.0, renew_every=0.2, margin=1.0)
+
+
+class Watched:
+    """A keeper with its words in order: ("won", grant, wall time) and ("lost", None, wall time)."""
+
+    def __init__(self, dsn: str, terms: Terms) -> None:
+        self.words: queue.Queue[tuple[str, Grant | None, float]] = queue.Queue()
+        self.keeper = LeaseKeeper(
+            dsn, "leader", terms, SystemClock(),
+            on_won=lambda grant: self.words.put(("won", grant, time.time())),
+            on_lost=lambda: self.words.put(("lost", None, time.time())),
+        )  # fmt: skip
+
+    def next(self) -> tuple[str, Grant | None, float]:
+        return self.words.get(timeout=30)
+
+
+@pytest.fixture
+def start() -> Iterator[Callable[[str, Terms], Watched]]:
+    started: list[Watched] = []
+
+    def make(dsn: str, terms: Terms) -> Watched:
+        started.append(Watched(dsn, terms))
+        started[-1].keeper.start()
+        return started[-1]
+
+    yield make
+    for watched in started:
+        watched.keeper.stop()
+
+
+def expires_at(dsn: str) -> float:
+    with psycopg.connect(dsn) as conn:
+        row = conn.execute("SELECT extract(epoch FROM expires_at) FROM site.lease WHERE name = 'leader'").fetchone()
+    assert row is not None
+    return float(row[0])
+
+
+def test_stopping_hands_the_lease_over_without_waiting_for_it_to_lapse(
+    make_database: Callable[..., str], start: Callable[[str, Terms], Watched]
+) -> None:
+    dsn = make_database()
+    first = start(dsn, LONG)
+    _, grant, _ = first.next()
+    second = start(dsn, LONG)
+    assert first.keeper.grant == grant
+    assert second.keeper.grant is None
+    first.keeper.stop()
+    assert first.next()[0] == "lost"
+    word, next_grant, _ = second.next()
+    assert word == "won"
+    assert grant is not None
+    assert next_grant is not None
+    assert next_grant.epoch > grant.epoch
+
+
+def test_a_lease_that_another_has_is_lost_at_the_next_renewal(
+    make_database: Callable[..., str], start: Callable[[str, Terms], Watched]
+) -> None:
+    dsn = make_database()
+    watched = start(dsn, LONG)
+    _, grant, _ = watched.next()
+    with psycopg.connect(dsn) as conn:
+        conn.execute("UPDATE site.lease SET epoch = epoch + 1, holder = gen_random_uuid()")
+    assert watched.next()[0] == "lost"
+    with psycopg.connect(dsn) as conn:
+        conn.execute("UPDATE site.lease SET expires_at = '-infinity'")
+    word, again, _ = watched.next()
+    assert word == "won"
+    assert again != grant
+
+
+def test_h03_the_lease_is_renewed_for_as_long_as_it_is_kept(
+    make_database: Callable[..., str], start: Callable[[str, Terms], Watched]
+) -> None:
+    dsn = make_database()
+    watched = start(dsn, QUICK)
+    _, grant, _ = watched.next()
+    first = expires_at(dsn)
+    deadline = time.monotonic() + 30
+    while expires_at(dsn) < first + QUICK.seconds:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    assert watched.keeper.grant == grant
+    assert watched.words.empty()
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[EmbeddedPostgres]:
+    with EmbeddedPostgres(tmp_path / "postgres", {"fsync": "off"}) as server:
+        migrate(server.dsn)
+        yield server
+
+
+@contextmanager
+def stopped(server: EmbeddedPostgres) -> Iterator[None]:
+    server.stop()
+    yield
+    server.start()
+
+
+@contextmanager
+def killed(server: EmbeddedPostgres) -> Iterator[None]:
+    server.stop(signal.SIGKILL)
+    yield
+    server.start()
+
+
+@contextmanager
+def frozen(server: EmbeddedPostgres) -> Iterator[None]:
+    """Connections stay open, new ones are accepted by the kernel, and nobody ever answers."""
+    pid = server.pid
+    assert pid is not None
+    os.kill(pid, signal.SIGSTOP)
+    children = [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    for child in children:
+        os.kill(child, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for process in (*children, pid):
+            os.kill(process, signal.SIGCONT)
+
+
+def test_h03_after_a_database_came_back_the_lease_is_won_anew(
+    server: EmbeddedPostgres, start: Callable[[str, Terms], Watched]
+) -> None:
+    watched = start(server.dsn, QUICK)
+    words = [watched.next()]
+    with frozen(server):
+        words.append(watched.next())
+    words.append(watched.next())
+    assert [word for word, _, _ in words] == ["won", "lost", "won"]
+    (_, first, _), _, (_, second, _) = words
+    assert first is not None
+    assert second is not None
+    assert second.epoch > first.epoch
+
+
+@pytest.mark.parametrize("fault", [stopped, killed, frozen])
+def test_h03_a_holder_without_database_stops_before_its_lease_can_lapse(
+    server: EmbeddedPostgres, start: Callable[[str, Terms], Watched], fault: Callable[[EmbeddedPostgres], Iterator[None]]
+) -> None:
+    watched = start(server.dsn, QUICK)
+    assert watched.next()[0] == "won"
+    lapses_at = expires_at(server.dsn)  # or later, if one more renewal comes through
+    with fault(server):
+        word, _, lost_at = watched.next()
+        assert word == "lost"
+        assert watched.keeper.grant is None
+    assert lost_at < lapses_at

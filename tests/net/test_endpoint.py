@@ -1,0 +1,396 @@
+"""Endpoints on loopback; the numbers are the rules of `trunkline.net.endpoint` and `trunkline.net.dial`."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ssl
+
+import pytest
+from netfleet import Fleet, Member, eventually, make_hello
+
+from trunkline.core.errors import Invalid
+from trunkline.core.ids import NodeId
+from trunkline.net.channels import Channel
+from trunkline.net.endpoint import Target
+from trunkline.net.frames import encode_frame
+from trunkline.net.hello import Bye, Heartbeat, Hello
+from trunkline.net.stream import dial_stream
+
+A = NodeId("alpha", "node-1")
+B = NodeId("beta", "node-1")
+C = NodeId("gamma", "node-1")
+NOWHERE = "127.0.0.1:1"
+
+
+def to(*members: Member) -> dict[str, Target]:
+    return {f"to {member.identity}": Target((member.address,)) for member in members}
+
+
+async def linked(one: Member, other: Member) -> None:
+    await eventually(lambda: one.link(other.identity) and other.link(one.identity))
+
+
+def alternates(member: Member) -> bool:
+    """Every link that went down had come up before, and at most one is up now."""
+    downs = [link for link, _ in member.events.downs]
+    return len(set(map(id, downs))) == len(downs) and all(link in member.events.ups for link in downs)
+
+
+async def exchange(one: Member, other: Member, word: bytes) -> None:
+    for sender, receiver in ((one, other), (other, one)):
+        link = sender.link(receiver.identity)
+        assert link is not None
+        assert link.send(Channel.TRUNK, word)
+    await eventually(lambda: (one.identity, Channel.TRUNK, word) in other.events.messages)
+    await eventually(lambda: (other.identity, Channel.TRUNK, word) in one.events.messages)
+
+
+async def test_two_endpoints_exchange_messages_both_ways_in_order(fleet: Fleet) -> None:
+    one, other = await fleet.member(A), await fleet.member(B)
+    one.endpoint.set_targets(to(other))
+    await linked(one, other)
+    for sender, receiver in ((one, other), (other, one)):
+        link = sender.endpoint.links()[receiver.identity]
+        assert all(link.send(Channel.STORE, number.to_bytes(2, "big")) for number in range(500))
+    expected = [number.to_bytes(2, "big") for number in range(500)]
+    await eventually(lambda: len(one.events.messages) == len(other.events.messages) == 500)
+    assert [body for _, _, body in one.events.messages] == expected
+    assert [body for _, _, body in other.events.messages] == expected
+    there, here = one.endpoint.links()[B], other.endpoint.links()[A]
+    assert (there.outgoing, here.outgoing) == (True, False)
+    await eventually(lambda: there.sent_frames == here.received_frames and there.sent_bytes == here.received_bytes)
+
+
+async def test_h25_simultaneous_dials_leave_exactly_one_link(fleet: Fleet) -> None:
+    """Both links come up at one side or both in most rounds; what was sent on the one that goes is lost with it."""
+    one, other = await fleet.member(A), await fleet.member(B)
+    to_one, to_other = await fleet.wire(one, jitter=0.02), await fleet.wire(other, jitter=0.02)
+    for round_ in range(12):
+        one.endpoint.set_targets({"b": Target((to_other.address,))})
+        other.endpoint.set_targets({"a": Target((to_one.address,))})
+        await eventually(lambda word=bytes([round_]): heard(one, other, word) and heard(other, one, word))
+        await eventually(lambda: paired(one, other))
+        for member in (one, other):
+            assert len(member.events.ups) - len(member.events.downs) == 1
+            assert alternates(member)
+            member.endpoint.set_targets({})
+        await eventually(lambda: all_closed(one, other))
+    assert max(len(one.events.ups), len(other.events.ups)) > 12, "no round had two links up"
+    assert not one.endpoint.violations
+    assert not other.endpoint.violations
+
+
+def heard(sender: Member, receiver: Member, word: bytes) -> bool:
+    """Sends again on every call, on the link of that moment, until the receiver has it."""
+    link = sender.link(receiver.identity)
+    if link is not None:
+        link.send(Channel.TRUNK, word)
+    return (sender.identity, Channel.TRUNK, word) in receiver.events.messages
+
+
+def paired(one: Member, other: Member) -> bool:
+    there, here = one.link(other.identity), other.link(one.identity)
+    return there is not None and here is not None and there.outgoing is not here.outgoing
+
+
+def all_closed(*members: Member) -> bool:
+    links = [link for member in members for link in member.endpoint.links().values()]
+    for link in links:
+        link.close("next round")
+    return not links
+
+
+async def test_h25_of_equal_incarnations_the_link_of_the_smaller_dialler_stays(fleet: Fleet) -> None:
+    one, other = await fleet.member(A), await fleet.member(B)
+    one.endpoint.set_targets(to(other))
+    await linked(one, other)
+    second = await fleet.raw(one.address, B)
+    goodbye = await asyncio.wait_for(second.refused(), 5)
+    assert "another link" in goodbye.reason
+    assert (len(one.events.ups), one.events.downs) == (1, [])
+    await exchange(one, other, b"undisturbed")
+
+
+async def test_h25_the_half_open_link_of_a_dead_incarnation_does_not_block_the_new_one(fleet: Fleet) -> None:
+    one = await fleet.member(A, heartbeat=30.0)
+    dead = await fleet.raw(one.address, B)
+    await dead.shake_hands(incarnation=1)
+    await eventually(lambda: one.link(B))
+    old = one.link(B)
+    reborn = await fleet.raw(one.address, B)
+    await reborn.shake_hands(incarnation=2)
+    await eventually(lambda: one.link(B) is not old and one.link(B) is not None)
+    assert [link for link, _ in one.events.downs] == [old]
+    assert one.endpoint.links()[B].hello.incarnation == 2
+    assert isinstance(await asyncio.wait_for(dead.until_closed(), 5), Bye)
+
+
+async def test_h25_a_higher_incarnation_wins_also_against_the_smaller_dialler(fleet: Fleet) -> None:
+    one, other = await fleet.member(A, heartbeat=30.0), await fleet.member(B, heartbeat=30.0)
+    one.endpoint.set_targets(to(other))
+    await linked(one, other)
+    one.endpoint.set_targets({})
+    reborn = await fleet.raw(one.address, B)
+    await reborn.shake_hands(incarnation=2)
+    await eventually(lambda: len(one.events.ups) == 2)
+    assert one.endpoint.links()[B].hello.incarnation == 2
+    await eventually(lambda: len(other.events.downs) == 1)
+
+
+async def test_h25_of_two_links_accepted_at_once_the_higher_incarnation_stays(fleet: Fleet) -> None:
+    """Both HELLOs are accepted before either link is up; the older one completes last."""
+    one = await fleet.member(A)
+    older, newer = await fleet.raw(one.address, B), await fleet.raw(one.address, B)
+    for incarnation, raw in enumerate((older, newer), start=1):
+        raw.stream.say(make_hello(B, incarnation=incarnation))
+        assert isinstance(await raw.control(), Hello)
+        assert isinstance(await raw.control(), Heartbeat)
+    newer.stream.say(Heartbeat({}))
+    await eventually(lambda: one.link(B))
+    older.stream.say(Heartbeat({}))
+    assert isinstance(await asyncio.wait_for(older.until_closed(), 5), Bye)
+    assert [link.hello.incarnation for link in one.events.ups] == [2]
+
+
+async def test_reconnects_after_the_peer_stops_and_restarts_on_the_same_port(fleet: Fleet) -> None:
+    one, other = await fleet.member(A), await fleet.member(B)
+    one.endpoint.set_targets(to(other))
+    await linked(one, other)
+    await other.endpoint.stop()
+    await eventually(lambda: not one.endpoint.links())
+    assert "the node stops" in one.events.downs[0][1]
+    again = await fleet.member(B, listen=other.address, hello={"incarnation": 2})
+    assert again.address == other.address
+    await linked(one, again)
+    await exchange(one, again, b"back")
+    assert alternates(one)
+
+
+async def test_h25_a_dead_wire_is_noticed_by_both_ends_and_mended(fleet: Fleet) -> None:
+    one, other = await fleet.member(A), await fleet.member(B)
+    wire = await fleet.wire(other)
+    one.endpoint.set_targets({"b": Target((wire.address,))})
+    await linked(one, other)
+    wire.cut()
+    await eventually(lambda: not one.endpoint.links() and not other.endpoint.links())
+    assert all("silent" in why for _, why in one.events.downs + other.events.downs)
+    wire.heal()
+    await linked(one, other)
+    await exchange(one, other, b"mended")
+
+
+# -- identity
+
+
+async def client_refused(address: str, context: ssl.SSLContext) -> None:
+    """With TLS 1.3 a client learns of its refusal on the first read, or already while connecting."""
+    with contextlib.suppress(OSError):
+        stream = await dial_stream(address, context)
+        try:
+            assert await stream.receive() == []
+        finally:
+            await stream.abort()
+
+
+def context(fleet: Fleet, certified_by: str | None) -> ssl.SSLContext:
+    made = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    made.check_hostname = False
+    made.load_verify_locations(fleet.authority.tls(B).ca)
+    if certified_by is not None:
+        tls = getattr(fleet, certified_by).tls(B)
+        made.load_cert_chain(tls.certificate, tls.key)
+    return made
+
+
+@pytest.mark.parametrize("certified_by", [None, "stranger"])
+async def test_3_a_client_without_our_authoritys_certificate_is_refused(fleet: Fleet, certified_by: str | None) -> None:
+    one, friend = await fleet.member(A), await fleet.member(C)
+    friend.endpoint.set_targets(to(one))
+    await linked(one, friend)
+    await asyncio.wait_for(client_refused(one.address, context(fleet, certified_by)), 10)
+    await eventually(lambda: one.endpoint.violations == {"tls": 1})
+    await exchange(one, friend, b"undisturbed")
+    assert [link.peer for link in one.events.ups] == [C]
+
+
+async def test_3_a_server_of_another_authority_is_refused_by_the_client(fleet: Fleet) -> None:
+    one = await fleet.member(A)
+    impostor = await fleet.member(B, tls=fleet.stranger.tls(B))
+    one.endpoint.set_targets(to(impostor))
+    await eventually(lambda: one.endpoint.violations["tls"] >= 1)
+    assert not one.events.ups
+    assert not impostor.events.ups
+
+
+async def test_3_a_forged_name_in_hello_is_refused(fleet: Fleet) -> None:
+    one, friend = await fleet.member(A), await fleet.member(C)
+    friend.endpoint.set_targets(to(one))
+    await linked(one, friend)
+    forger = await fleet.raw(one.address, B)
+    goodbye = await asyncio.wait_for(forger.refused(site="gamma"), 5)
+    assert "beta/node-1" in goodbye.reason
+    assert one.endpoint.violations == {"identity": 1}
+    assert [link.peer for link in one.events.ups] == [C]
+    await exchange(one, friend, b"undisturbed")
+
+
+async def test_3_plain_text_is_refused(fleet: Fleet) -> None:
+    one = await fleet.member(A)
+    host, port = one.address.rsplit(":", 1)
+    reader, writer = await asyncio.open_connection(host, int(port))
+    writer.write(encode_frame(Channel.STORE, b"no TLS"))
+    with contextlib.suppress(ConnectionResetError):
+        while await asyncio.wait_for(reader.read(1000), 5):
+            pass
+    writer.transport.abort()
+    await eventually(lambda: one.endpoint.violations == {"tls": 1})
+
+
+async def test_hello_is_asked_for_the_certified_peer_before_anything_is_received(fleet: Fleet) -> None:
+    one = await fleet.member(A)
+    raw = await fleet.raw(one.address, B)
+    theirs = await asyncio.wait_for(raw.control(), 5)
+    assert isinstance(theirs, Hello)
+    assert theirs.identity == A
+    assert one.asked == [B]
+
+
+# -- dialling
+
+
+async def test_dial_1_a_peer_that_connected_by_itself_is_not_dialled_again(fleet: Fleet) -> None:
+    one, other = await fleet.member(A), await fleet.member(B)
+    other.endpoint.set_targets(to(one))
+    await linked(one, other)
+    wire = await fleet.wire(other)
+    one.endpoint.set_targets({"b": Target((wire.address,))})
+    await eventually(lambda: wire.connections == 1)
+    await exchange(one, other, b"same link")
+    await beyond_backoff(one, {"b": Target((wire.address,))})
+    assert wire.connections == 1
+    assert len(one.events.ups) == len(other.events.ups) == 1
+
+
+async def beyond_backoff(member: Member, targets: dict[str, Target]) -> None:
+    """Returns when another target, added now, has been dialled three times: time enough for the first ones to repeat."""
+    dialled = 0
+
+    def count(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal dialled
+        dialled += 1
+        writer.transport.abort()
+
+    server = await asyncio.start_server(count, "127.0.0.1", 0)
+    host, port = server.sockets[0].getsockname()
+    member.endpoint.set_targets({**targets, "measure": Target((f"{host}:{port}",))})
+    await eventually(lambda: dialled >= 3)
+    member.endpoint.set_targets(targets)
+    server.close()
+    await server.wait_closed()
+
+
+async def test_dial_1_two_targets_of_one_peer_make_one_link(fleet: Fleet) -> None:
+    one, other = await fleet.member(A), await fleet.member(B)
+    target = Target((other.address,))
+    one.endpoint.set_targets({"seed": target, "site:beta": target, "again": target})
+    await linked(one, other)
+    await beyond_backoff(one, {"seed": target, "site:beta": target, "again": target})
+    assert len(one.events.ups) == len(other.events.ups) == 1
+    assert not one.endpoint.violations
+    assert not other.endpoint.violations
+
+
+async def test_dial_2_addresses_are_tried_in_order(fleet: Fleet) -> None:
+    one, other = await fleet.member(A), await fleet.member(B)
+    one.endpoint.set_targets({"b": Target((NOWHERE, "no address", other.address))})
+    await linked(one, other)
+
+
+async def test_dial_3_a_changed_address_keeps_the_link_and_is_used_next(fleet: Fleet) -> None:
+    one, other = await fleet.member(A), await fleet.member(B)
+    first, second = await fleet.wire(other), await fleet.wire(other)
+    one.endpoint.set_targets({"b": Target((first.address,))})
+    await linked(one, other)
+    one.endpoint.set_targets({"b": Target((second.address,))})
+    await exchange(one, other, b"same link")
+    assert len(one.events.ups) == 1
+    one.endpoint.links()[B].close("moving")
+    await eventually(lambda: len(one.events.ups) == 2)
+    assert first.connections == 1
+    assert second.connections >= 1
+
+
+async def test_dial_3_a_target_that_moves_to_another_node_is_followed(fleet: Fleet) -> None:
+    one, leader, successor = await fleet.member(A), await fleet.member(B), await fleet.member(NodeId("beta", "node-2"))
+    one.endpoint.set_targets({"site:beta": Target((leader.address,))})
+    await linked(one, leader)
+    one.endpoint.set_targets({"site:beta": Target((successor.address,))})
+    await linked(one, successor)
+    assert one.link(B) is not None
+
+
+async def test_dial_4_a_seed_that_is_this_node_is_dropped_for_good(fleet: Fleet) -> None:
+    one = await fleet.member(A)
+    wire = await fleet.wire(one)
+    targets = {"seed": Target((wire.address,))}
+    one.endpoint.set_targets(targets)
+    await eventually(lambda: wire.connections == 1)
+    await beyond_backoff(one, targets)
+    assert wire.connections == 1
+    assert not one.events.ups
+    assert not one.endpoint.violations
+
+
+async def test_a_removed_target_is_not_dialled_any_more_and_its_link_lives_on(fleet: Fleet) -> None:
+    one, other = await fleet.member(A), await fleet.member(B)
+    one.endpoint.set_targets({**to(other), "nowhere": Target((NOWHERE,))})
+    await linked(one, other)
+    one.endpoint.set_targets({})
+    await eventually(lambda: not any(task.get_name().startswith("dial ") for task in asyncio.all_tasks()))
+    await exchange(one, other, b"alive")
+    other.endpoint.links()[A].close("for good")
+    await eventually(lambda: not one.endpoint.links())
+    await beyond_backoff(one, {})
+    assert len(one.events.ups) == 1
+
+
+# -- stopping
+
+
+async def test_4_stop_in_the_middle_of_everything_leaves_nothing(fleet: Fleet) -> None:
+    """The fixture fails on a task that is left, pytest on a socket that is left."""
+    one, other = await fleet.member(A), await fleet.member(B)
+    host, port = one.address.rsplit(":", 1)
+    _, silent = await asyncio.open_connection(host, int(port))
+    half = await fleet.raw(one.address, C)
+    one.endpoint.set_targets({**to(other), "nowhere": Target((NOWHERE,))})
+    await linked(one, other)
+    other.endpoint.set_targets({"again": Target((one.address,))})
+    await asyncio.wait_for(one.endpoint.stop(), 5)
+    await asyncio.wait_for(half.until_closed(), 5)
+    assert not one.endpoint.links()
+    assert len(one.events.downs) == len(one.events.ups)
+    silent.transport.abort()
+    one.endpoint.set_targets(to(other))
+    assert not any(task.get_name() == f"dial to {B}" for task in asyncio.all_tasks())
+
+
+async def test_connections_beyond_the_bound_of_handshakes_are_turned_away(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trunkline.net.endpoint.MAX_HANDSHAKES", 1)
+    one = await fleet.member(A)
+    host, port = one.address.rsplit(":", 1)
+    _, waiting = await asyncio.open_connection(host, int(port))
+    reader, second = await asyncio.open_connection(host, int(port))
+    assert await asyncio.wait_for(reader.read(), 2) == b""
+    assert one.endpoint.violations == {"overload": 1}
+    for writer in (waiting, second):
+        writer.transport.abort()
+
+
+async def test_a_taken_address_is_refused_with_the_next_step(fleet: Fleet) -> None:
+    one = await fleet.member(A)
+    with pytest.raises(Invalid, match="choose a free address"):
+        await fleet.member(B, listen=one.address)

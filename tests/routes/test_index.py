@@ -1,0 +1,127 @@
+"""The match index gives exactly what running every route gives (X1 to X3), without running every route."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import event as note
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trunkline.core.errors import Invalid
+from trunkline.core.jsoncodec import dumps
+from trunkline.routes.compile import compile_route
+from trunkline.routes.event import Event
+from trunkline.routes.index import RouteTable
+from trunkline.routes.model import Route, parse_routes
+
+# Few keys and few values, so that patterns meet payloads; values that Python confuses and JSON does not.
+keys = st.sampled_from(["a", "b", "a.b"])
+scalars = st.sampled_from([None, True, False, 0, 1, 1.0, 2, "a", "1", "*", ""])
+trees = st.recursive(
+    scalars, lambda inner: st.lists(inner, max_size=2) | st.dictionaries(keys, inner, max_size=3), max_leaves=6
+)
+patterns = st.dictionaries(keys, trees, max_size=3) | trees
+
+
+def contains(pattern: Any, value: Any, exact: bool) -> bool:
+    """What a pattern means, written a second time and as plainly as possible."""
+    if isinstance(pattern, dict):
+        return isinstance(value, dict) and all(contains(pattern[k], value.get(k), exact) for k in pattern)
+    if isinstance(pattern, list):
+        fits = isinstance(value, list) and (len(value) == len(pattern) or not exact)
+        return fits and all(any(contains(p, v, exact) for v in value) for p in pattern)
+    if pattern == "*":
+        return value is not None
+    return isinstance(pattern, bool) == isinstance(value, bool) and pattern == value
+
+
+match_configs = st.fixed_dictionaries(
+    {"matcher": st.just("pattern"), "pattern": patterns},
+    optional={
+        "mode": st.sampled_from(["allow", "allow", "deny"]),
+        "path": st.sampled_from(["", ".a", "metadata", r".a\.b[0]"]),
+        "exactArrayMatch": st.booleans(),
+    },
+) | st.just({"path": ".a", "pattern": "^1"})
+
+
+def routes_of(chains: list[list[dict[str, Any]]]) -> tuple[Route, ...]:
+    sender = {"plugin": "queue", "config": {"client": "c", "destinations": ["hub"]}}
+    raw = [
+        {
+            "id": f"r{n}",
+            "receiver": {"plugin": "http"},
+            "filterChain": [{"plugin": "match", "config": config} for config in chain],
+            "sender": sender,
+        }
+        for n, chain in enumerate(chains)
+    ]
+    return parse_routes({"routes": raw}, "test")
+
+
+@st.composite
+def grown(draw: st.DrawFn, pattern: Any) -> Any:
+    """A payload that the pattern matches, unless a draw spoils it."""
+    if isinstance(pattern, dict):
+        return {**draw(st.dictionaries(keys, scalars, max_size=1)), **{k: draw(grown(v)) for k, v in pattern.items()}}
+    if isinstance(pattern, list):
+        return draw(st.permutations([draw(grown(v)) for v in pattern]))
+    return draw(trees) if pattern == "*" or draw(st.integers(0, 9)) == 0 else pattern
+
+
+def events_near(wanted: list[Any]) -> st.SearchStrategy[list[Event]]:
+    payloads = st.one_of(patterns, *(grown(pattern) for pattern in wanted))
+    metadata = st.dictionaries(keys, scalars, max_size=2)
+    return st.lists(st.builds(lambda p, m: Event(payload=p, metadata=m), payloads, metadata), max_size=8)
+
+
+@given(st.lists(st.lists(match_configs, max_size=2), max_size=8), st.data())
+def test_the_table_equals_running_every_route(chains: list[list[dict[str, Any]]], data: st.DataObject) -> None:
+    batch = data.draw(events_near([config["pattern"] for chain in chains for config in chain]))
+    routes = routes_of(chains)
+    naive = [out for route in routes for out in compile_route(route).run(batch)]
+    note("something went out" if naive else "nothing went out")
+    assert RouteTable(routes).route(batch) == naive
+
+
+@given(st.lists(st.tuples(patterns, st.booleans()), max_size=6), st.data())
+def test_the_table_takes_what_the_patterns_mean(wanted: list[tuple[Any, bool]], data: st.DataObject) -> None:
+    batch = data.draw(events_near([pattern for pattern, _ in wanted]))
+    routes = routes_of([[{"matcher": "pattern", "pattern": p, "exactArrayMatch": exact}] for p, exact in wanted])
+    expected = [
+        (f"r{n}", dumps(event.payload))
+        for n, (pattern, exact) in enumerate(wanted)
+        for event in batch
+        if contains(pattern, event.payload, exact)
+    ]
+    assert [(out.route_id, out.payload) for out in RouteTable(routes).route(batch)] == expected
+
+
+@pytest.mark.parametrize("leaf", ["*", None, [1], [], {"b": "*"}, {"b": None}, {}, True, 1, 1.0, 0, False, ""])
+def test_every_kind_of_leaf_beside_an_indexed_one_is_decided_by_the_route(leaf: Any) -> None:
+    values = [None, True, False, 0, 1, 1.0, "", "*", [], [1], {}, {"b": 1}, {"b": None}]
+    batch = [Event(payload={"k": "x", "leaf": value}) for value in values] + [Event(payload={"k": "x"})]
+    (route,) = routes_of([[{"matcher": "pattern", "pattern": {"k": "x", "leaf": leaf}}]])
+    taken = [out.payload for out in RouteTable([route]).route(batch)]
+    assert taken == [dumps(e.payload) for e in batch if contains({"k": "x", "leaf": leaf}, e.payload, exact=True)]
+    assert taken
+
+
+def test_only_candidates_run() -> None:
+    chains = [[{"matcher": "pattern", "pattern": {"kind": "k", "n": n}}] for n in range(1000)]
+    table = RouteTable(routes_of([*chains, [{"path": ".n", "pattern": "^7$"}]]))
+    seven, other = Event(payload={"kind": "k", "n": 7}), Event(payload={"kind": "other", "n": 8})
+    assert list(table.candidates(seven)) == [7]
+    assert list(table.candidates(other)) == []
+    assert [out.route_id for out in table.route([other, seven])] == ["r7", "r1000"]
+
+
+def test_a_table_with_a_wrong_route_is_refused_whole_and_says_all() -> None:
+    good, bad = routes_of([[], []])
+    sender = bad.sender.model_copy(update={"config": bad.sender.config.model_copy(update={"headers": {"h": "{nope}"}})})
+    with pytest.raises(Invalid) as refused:
+        RouteTable([good, good, bad.model_copy(update={"sender": sender})])
+    assert "more than one route has the id r0" in refused.value.why
+    assert "sender.headers.h" in refused.value.why
