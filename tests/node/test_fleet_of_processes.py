@@ -40,7 +40,7 @@ class Fleet:
         for site in self.sites:
             write_config(site, self.dsn[site.name], seed, folder)
             words = ("node", "run", "--config", str(site.config))
-            self.nodes[site.name] = Child(site.name, words, site.folder / "node.log")
+            self.nodes[site.name] = Child(site.name, words, site.folder / "node.log", str(folder))
             self.nodes[site.name].start()
 
     def ask(self, site: str, view: str) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Child processes that are started again when they die, and that leave nothing behind when it ends.
 
-Every child leads a session of its own, so that whatever it starts (a JVM, Python workers) is found by its session and ended
-with it. The kernel ends the children if this process is killed.
+Every child carries a mark in its environment, which whatever it starts inherits (a JVM in a session of its own, Python
+workers), also when the child itself is dead by then. The kernel ends the children if this process is killed.
 """
 
 from __future__ import annotations
@@ -12,12 +12,13 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1
 RESTART_SECONDS = 0.5
+MARK = "TRUNKLINE_DEMO"
 _libc = ctypes.CDLL(None)
 
 
@@ -25,17 +26,16 @@ def _die_with_parent() -> None:
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-def members(sessions: Iterable[int]) -> list[int]:
-    """Every live process of these sessions."""
-    wanted, found = set(sessions), []
+def marked(mark: str) -> list[int]:
+    """Every live process that was started under this mark."""
+    wanted, found = f"{MARK}={mark}".encode(), []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
-                state, _, _, session = (entry / "stat").read_text().rsplit(")", 1)[1].split()[:4]
-            except (OSError, ValueError):
-                continue
-            if int(session) in wanted and state != "Z":
-                found.append(int(entry.name))
+                if wanted in (entry / "environ").read_bytes().split(b"\0"):
+                    found.append(int(entry.name))
+            except OSError:
+                continue  # it ended meanwhile, or is another user's
     return found
 
 
@@ -44,9 +44,9 @@ class Child:
     name: str
     words: Sequence[str]
     log: Path
+    mark: str
     restarts: int = 0
     wanted: bool = True
-    sessions: set[int] = field(default_factory=set)
     process: subprocess.Popen[bytes] | None = None
     _died: float | None = None
 
@@ -57,10 +57,10 @@ class Child:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
+                env={**os.environ, MARK: self.mark},
                 start_new_session=True,
                 preexec_fn=_die_with_parent,
             )
-        self.sessions.add(self.process.pid)
         self._died = None
 
     def alive(self) -> bool:
@@ -100,18 +100,17 @@ def wait_until(done: Callable[[], bool], seconds: float) -> bool:
 
 
 def stop_all(children: Sequence[Child], seconds: float = 10.0) -> None:
-    """Asks politely, then insists; returns when no process of their sessions is left."""
+    """Asks politely, then insists; returns when no process under their marks is left."""
     for child in children:
         child.stop()
     wait_until(lambda: not any(c.alive() for c in children), seconds)
-    sessions = {s for c in children for s in c.sessions}
-    while left := members(sessions):
+    marks = {c.mark for c in children}
+    while left := [pid for mark in marks for pid in marked(mark)]:
         for pid in left:
             try:
                 os.kill(pid, signal.SIGKILL)
             except ProcessLookupError:
                 continue
         time.sleep(0.02)
-    for child in children:
-        if child.process is not None:
-            child.process.wait()
+        for child in children:
+            child.alive()  # reaps it

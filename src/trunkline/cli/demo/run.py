@@ -23,7 +23,7 @@ from trunkline.cli.demo.fleet import HUB, RELAY, Site, behind_relay, plan_sites,
 from trunkline.cli.demo.processes import Child, stop_all, wait_until
 from trunkline.cli.demo.verdict import Comparison, compare
 from trunkline.cli.demo.watch import Watcher, table, watching
-from trunkline.core.errors import Terminal
+from trunkline.core.errors import Invalid, Terminal
 from trunkline.db.embedded import EmbeddedPostgres, free_port
 from trunkline.db.migrate import migrate
 
@@ -89,7 +89,7 @@ class Fleet:
         return [*words, "--node-file", str(site.folder / "node.json"), "--pace", pace, *policies]
 
     def _child(self, kind: str, site: Site, *words: str) -> Child:
-        child = Child(f"{kind} of {site.name}", words, site.folder / f"{kind}.log")
+        child = Child(f"{kind} of {site.name}", words, site.folder / f"{kind}.log", str(self.folder))
         child.start()
         return child
 
@@ -134,7 +134,9 @@ def _interruptible() -> Iterator[None]:
 def run_demo(sites: int, seconds: float | None, chaos: bool, as_json: bool, keep: Path | None) -> int:
     """Exit code: 0 when the hub's rows equal the sites', 1 when not, 130 when interrupted."""
     console = Console(stderr=as_json)
-    folder = keep or Path(tempfile.mkdtemp(prefix="trunkline-demo-"))
+    folder = (keep or Path(tempfile.mkdtemp(prefix="trunkline-demo-"))).resolve()
+    if keep is not None and keep.exists() and any(keep.iterdir()):
+        raise Invalid(f"--keep {keep}", "the folder is not empty", "name a new one")
     folder.mkdir(parents=True, exist_ok=True)
     fleet = Fleet(folder, plan_sites(sites, folder), console)
     try:
