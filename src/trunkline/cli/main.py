@@ -125,14 +125,17 @@ async def _run_node(path: Path) -> None:
 
 
 @pipeline_app.command("run")
-def pipeline_run(config: ConfigOption) -> None:
+def pipeline_run(
+    config: ConfigOption,
+    fast_start: Annotated[bool, typer.Option("--fast-start", help="Starts sooner and runs slower: for trying out.")] = False,
+) -> None:
     """Runs the status bridge of a hub on Spark until it is told to stop.
 
     Example: [bold]trunkline pipeline run --config hub.yaml[/]
     """
     from trunkline.pipeline.run import run_pipeline
 
-    raise typer.Exit(run_pipeline(load_config(config)))
+    raise typer.Exit(run_pipeline(load_config(config), fast_start))
 
 
 @app.command()

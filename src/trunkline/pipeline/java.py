@@ -15,10 +15,10 @@ from trunkline.pipeline.cache import locked
 
 OLDEST = 17
 
-# The wheel's runtime lacks a module that Spark's launcher always names.
+# The wheel's runtime lacks a module that Spark's launcher always names. JAVA_HOME stays ours: the launcher starts the JVM
+# by it, and must come through here a second time.
 _WRAPPER = """#!/bin/sh
 for word do shift; [ "$word" = --add-modules=jdk.incubator.vector ] || set -- "$@" "$word"; done
-JAVA_HOME='{home}'; export JAVA_HOME
 exec '{home}/bin/java' "$@"
 """
 

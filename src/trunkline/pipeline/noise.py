@@ -1,4 +1,7 @@
-"""What the JVM says on its standard error, without the sentences that mean nothing to anybody."""
+"""What the JVM and its Python workers say on standard error, without what means nothing to anybody.
+
+Nothing is hidden by this: a task or a query that fails raises in the driver, whatever was printed.
+"""
 
 from __future__ import annotations
 
@@ -13,19 +16,36 @@ _HARMLESS = re.compile(
         (
             "WARNING: Using incubator modules",  # Spark's launcher asks for one, always
             "java.lang.StackOverflowError",  # a query that is stopped unwinds itself through its own interrupt
+            r"Traceback \(most(?s:.*)pyspark/daemon\.py(?s:.*)\nBrokenPipeError",  # a worker whose task was over first
         )
     )
 )
-_FRAME = re.compile(r"\s+(?:at |\.\.\. )|Caused by: .*StackOverflowError")
+_BELOW = re.compile(r"\s|Caused by: ")
+
+
+def _statements(lines: Iterable[str]) -> Iterator[str]:
+    """A line with the stack trace below it; Python's ends with a line that is not indented."""
+    said = ""
+    for line in lines:
+        ends_python = said.startswith("Traceback ") and not _BELOW.match(line)
+        if said and not ends_python and not _BELOW.match(line):
+            yield said
+            said = ""
+        said += line
+        if ends_python or not (_BELOW.match(line) or _has_more(line)):
+            yield said
+            said = ""
+    if said:
+        yield said
+
+
+def _has_more(line: str) -> bool:
+    """A trace may follow; any other line is passed on at once."""
+    return line.startswith("Traceback ") or bool(re.search(r"Error|Exception", line))
 
 
 def without_noise(lines: Iterable[str]) -> Iterator[str]:
-    """Harmless lines are left out, each with the stack trace below it."""
-    dropping = False
-    for line in lines:
-        dropping = bool(_HARMLESS.search(line)) or (dropping and bool(_FRAME.match(line)))
-        if not dropping:
-            yield line
+    return (said for said in _statements(lines) if not _HARMLESS.search(said))
 
 
 def quiet_stderr() -> int:
@@ -34,8 +54,8 @@ def quiet_stderr() -> int:
 
     def forward() -> None:
         with os.fdopen(reading, encoding="utf-8", errors="replace") as lines:
-            for line in without_noise(lines):
-                sys.stderr.write(line)
+            for said in without_noise(lines):
+                sys.stderr.write(said)
 
     threading.Thread(target=forward, name="jvm-stderr", daemon=True).start()
     return writing

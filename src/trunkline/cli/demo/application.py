@@ -151,15 +151,17 @@ class Application:
 
     def _post_alarms(self) -> None:
         """Ends when it was told to stop and nothing is left to post."""
-        while True:
-            stopping = self.stop.is_set()
-            try:
-                with psycopg.connect(self.dsn, autocommit=True) as conn, httpx.Client(timeout=5) as http:
-                    if self._post_waiting(conn, http) == 0 and stopping:
-                        return
-            except (psycopg.Error, httpx.HTTPError, OSError, json.JSONDecodeError) as error:
-                self.log.info("alarm not taken; trying again", reason=str(error))
-            time.sleep(0.2)
+        done = False
+        with httpx.Client(timeout=5, trust_env=False) as http:
+            while not done:
+                try:
+                    with psycopg.connect(self.dsn, autocommit=True) as conn:
+                        while not done:
+                            stopping = self.stop.wait(0.2)
+                            done = self._post_waiting(conn, http) == 0 and stopping
+                except (psycopg.Error, httpx.HTTPError, OSError, json.JSONDecodeError) as error:
+                    self.log.info("alarm not taken; trying again", reason=str(error))
+                    time.sleep(0.2)
 
     def _post_waiting(self, conn: psycopg.Connection[Any], http: httpx.Client) -> int:
         rows = conn.execute("SELECT id, kind, subject, severity, at FROM app.event WHERE NOT posted ORDER BY at").fetchall()

@@ -90,12 +90,12 @@ class Child:
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:]) if self.log.exists() else ""
 
 
-def wait_until(done: Callable[[], bool], seconds: float) -> bool:
+def wait_until(done: Callable[[], bool], seconds: float, every: float = 0.05) -> bool:
     deadline = time.monotonic() + seconds
     while not done():
         if time.monotonic() > deadline:
             return False
-        time.sleep(0.05)
+        time.sleep(every)
     return True
 
 

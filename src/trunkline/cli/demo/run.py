@@ -29,6 +29,7 @@ from trunkline.db.migrate import migrate
 
 DRAIN_SECONDS = 30.0
 FIRST_ROW_SECONDS = 90.0
+LOOK_SECONDS = 0.5
 
 
 class Interrupted(Exception):
@@ -64,7 +65,7 @@ class Fleet:
             write_config(site, self.servers[site.name].dsn, seed, self.folder)
             migrate(self.servers[site.name].dsn, "queues")
         hub = self.sites[0]
-        self.pipeline = self._child("pipeline", hub, "pipeline", "run", "--config", str(hub.config))
+        self.pipeline = self._child("pipeline", hub, "pipeline", "run", "--fast-start", "--config", str(hub.config))
         for site in self.sites:
             self.nodes[site.name] = self._child("node", site, "node", "run", "--config", str(site.config))
         for site in self.sites:
@@ -183,9 +184,9 @@ def _show(fleet: Fleet, seconds: float | None, chaos: bool, as_json: bool) -> in
 def _wait_first_row(fleet: Fleet, watcher: Watcher, begun: float) -> float:
     def seen() -> bool:
         fleet.supervise()
-        return any(line.applied for line in watcher.lines())
+        return watcher.applied() > 0
 
-    if not wait_until(seen, FIRST_ROW_SECONDS):
+    if not wait_until(seen, FIRST_ROW_SECONDS, every=LOOK_SECONDS):
         _print_logs(fleet)
         raise Terminal("demo", f"no row reached the hub in {FIRST_ROW_SECONDS:.0f} s", "run it with --keep and read the logs")
     return time.monotonic() - begun
@@ -204,7 +205,7 @@ def _run(fleet: Fleet, watcher: Watcher, seconds: float | None, chaos: bool) -> 
             fleet.supervise()
             of = f" of {seconds:.0f}" if seconds is not None else " (Ctrl-C ends it)"
             live.update(table(watcher.lines(), f"{elapsed:.0f} s{of}{note}"), refresh=True)
-            time.sleep(0.5)
+            time.sleep(LOOK_SECONDS)
 
 
 def _kill(children: Sequence[Child]) -> str:
@@ -233,7 +234,7 @@ def _drain(fleet: Fleet) -> tuple[list[Comparison], float]:
             return False
         return all(c.equal for c in comparisons)
 
-    wait_until(equal, DRAIN_SECONDS)
+    wait_until(equal, DRAIN_SECONDS, every=LOOK_SECONDS)
     return comparisons or compare(fleet.dsns, policy_sites), time.monotonic() - begun
 
 

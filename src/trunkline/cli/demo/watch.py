@@ -46,6 +46,10 @@ class Watcher:
         at_hub = self._at_hub()
         return [self._line(site, at_hub.get(site.name)) for site in self._sites]
 
+    def applied(self) -> int:
+        """Bundles applied at the hub so far."""
+        return sum(applied for _, _, applied, _ in self._at_hub().values())
+
     def _line(self, site: Site, at_hub: tuple[Any, ...] | None) -> Line:
         status, topology = self.ask(site, "status"), self.ask(site, "topology")
         received, conflated, applied, age = at_hub or (0, 0, 0, None)

@@ -1,0 +1,66 @@
+"""The demo as people run it: separate processes, real servers, Spark; it ends equal and leaves nothing behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+COMMAND = [sys.executable, "-m", "trunkline.cli.main", "demo"]
+
+
+def traces(folder: Path) -> list[str]:
+    """Processes that were started below this folder, by their words or their environment."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and int(entry.name) != os.getpid():
+            try:
+                words = (entry / "cmdline").read_bytes() + (entry / "environ").read_bytes()
+            except OSError:
+                continue
+            if str(folder).encode() in words:
+                found.append((entry / "cmdline").read_bytes().decode().replace("\0", " ")[:200])
+    return found
+
+
+def start(folder: Path, *words: str) -> subprocess.Popen[str]:
+    environment = {**os.environ, "TMPDIR": str(folder)}
+    return subprocess.Popen([*COMMAND, *words], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(300)
+def test_under_chaos_the_hub_s_rows_equal_every_site_s_and_nothing_is_left_behind(tmp_path: Path) -> None:
+    demo = start(tmp_path, "--chaos", "--for", "40s", "--json")
+    out, err = demo.communicate()
+    assert demo.returncode == 0, err[-6000:]
+    verdict = json.loads(out)
+    assert verdict["equal"]
+    assert all(row["equal"] for row in verdict["rows"])
+    assert all(row["at_hub"] > 0 for row in verdict["rows"])
+    killed = {"node of relay", "pipeline of hub", "node of leaf-1", "application of leaf-1"}
+    assert set(verdict["restarts"]) == killed
+    assert traces(tmp_path) == []
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.timeout(120)
+def test_ctrl_c_leaves_no_process_and_no_folder(tmp_path: Path) -> None:
+    demo = start(tmp_path)
+    deadline = time.monotonic() + 60
+    while len(list(tmp_path.glob("*/*/node.json"))) < 4:
+        assert demo.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    assert traces(tmp_path)
+    demo.send_signal(signal.SIGINT)
+    demo.communicate()
+    assert demo.returncode == 130
+    assert traces(tmp_path) == []
+    assert list(tmp_path.iterdir()) == []
