@@ -6,7 +6,7 @@ from collections import deque
 from typing import ClassVar
 
 from trunkline.core.ids import Position
-from trunkline.trunk import carry
+from trunkline.trunk import asks
 from trunkline.trunk.carry import Carrier
 from trunkline.trunk.memory import MemoryLog, MemorySink
 from trunkline.trunk.messages import Batch, TrunkMessage, decode, encode
@@ -30,8 +30,8 @@ class Fleet:
         self.now = 0.0
         self.logs = {site: MemoryLog(f"log-{site}") for site in self.parents}
         self.sinks = {site: MemorySink() for site in self.parents}
-        self.held: dict[str, list[carry.Append]] = {}
-        self.queue: deque[tuple[str, carry.Send]] = deque()
+        self.held: dict[str, list[asks.Append]] = {}
+        self.queue: deque[tuple[str, asks.Send]] = deque()
         self.carriers = {site: Carrier(site, 1, self.logs[site].log_id) for site in self.parents}
         self.drop: set[type[TrunkMessage]] = set()
         for leaf in ("hub", "leaf-1", "leaf-2"):
@@ -41,28 +41,28 @@ class Fleet:
             self.do(site, self.carriers[site].set_parents(parents))
         self.run(3.0)
 
-    def do(self, site: str, effects: list[carry.Effect]) -> None:
+    def do(self, site: str, effects: list[asks.Effect]) -> None:
         carrier, log, sink = self.carriers[site], self.logs[site], self.sinks[site]
         for effect in effects:
             match effect:
-                case carry.Send():
+                case asks.Send():
                     self.queue.append((site, effect))
-                case carry.Load(origin):
+                case asks.Load(origin):
                     self.do(site, carrier.loaded(origin, sink.applied(origin)))
-                case carry.Open():
+                case asks.Open():
                     self.do(site, carrier.opened(effect.child, effect.id, open_subscription(log, effect.wants), self.now))
-                case carry.Read():
+                case asks.Read():
                     chunk = log.read(effect.after, 1, effect.destinations)
                     self.do(site, carrier.read(effect.child, effect.id, chunk, tuple(log.clients()), self.now))
-                case carry.Append() if site in self.held:
+                case asks.Append() if site in self.held:
                     self.held[site].append(effect)
-                case carry.Append():
+                case asks.Append():
                     sink.append(effect.origin, effect.log_id, effect.entries, effect.upto, effect.clients)
                     self.do(site, carrier.appended(effect, self.now))
-                case carry.ResetSink(origin, log_id):
+                case asks.ResetSink(origin, log_id):
                     sink.reset(origin, log_id)
                     self.do(site, carrier.loaded(origin, sink.applied(origin)))
-                case carry.Acknowledged():
+                case asks.Acknowledged():
                     assert proven(log, effect.clients) == effect.clients
 
     def settle(self) -> None:
@@ -165,7 +165,7 @@ def test_a_batch_under_an_old_subscription_is_a_stray_and_changes_nothing() -> N
     before = fleet.got("leaf-1")
     stray = Batch(999, "hub", "log-hub", 1, (), Position(7, 7), ("policy",), False)
     effects = fleet.carriers["leaf-1"].receive("relay", stray, fleet.now)
-    assert [type(e.message).__name__ for e in effects if isinstance(e, carry.Send)] == ["Stop"]
+    assert [type(e.message).__name__ for e in effects if isinstance(e, asks.Send)] == ["Stop"]
     assert fleet.got("leaf-1") == before
 
 

@@ -27,7 +27,7 @@ from trunkline.queues.acks import acknowledge
 from trunkline.queues.log import PostgresLog
 from trunkline.queues.receive import PostgresSink
 from trunkline.queues.stamper import Stamper, random_mark
-from trunkline.trunk import carry
+from trunkline.trunk import asks, carry
 from trunkline.trunk.wants import open_subscription, proven
 
 Answer = Callable[[SiteCore, float], list[Effect]]
@@ -60,7 +60,7 @@ class Leadership:
 
     async def perform(self, work: HostWork) -> Answer | None:
         """The answer for the core, or None when this leadership is over."""
-        lane = self._lanes["log" if isinstance(work, carry.Open | carry.Read) else "sink"]
+        lane = self._lanes["log" if isinstance(work, asks.Open | asks.Read) else "sink"]
         try:
             return await asyncio.get_running_loop().run_in_executor(lane, self._until_done, work)
         except RuntimeError:
@@ -82,24 +82,24 @@ class Leadership:
 
     def _do(self, work: HostWork) -> Answer:
         match work:
-            case carry.Load(origin):
+            case asks.Load(origin):
                 applied = self._sink.applied(origin)
                 return lambda core, now: core.loaded(origin, applied)
-            case carry.ResetSink(origin, log_id):
+            case asks.ResetSink(origin, log_id):
                 self._sink.reset(origin, log_id)
                 forgotten = self._sink.applied(origin)
                 return lambda core, now: core.loaded(origin, forgotten)
-            case carry.Append():
+            case asks.Append():
                 self._sink.append(work.origin, work.log_id, work.entries, work.upto, work.clients)
                 return lambda core, now: core.appended(work, now)
-            case carry.Open():
+            case asks.Open():
                 opened = open_subscription(self._log, work.wants)
                 return lambda core, now: core.opened(work, opened, now)
-            case carry.Read():
+            case asks.Read():
                 chunk = self._log.read(work.after, carry.READ_LIMIT, work.destinations)
                 clients = tuple(self._log.clients())
                 return lambda core, now: core.read(work, chunk, clients, now)
-            case carry.Acknowledged():
+            case asks.Acknowledged():
                 positions = proven(self._log, work.clients)
                 with self._pool.connection() as conn:
                     for client, position in positions.items():

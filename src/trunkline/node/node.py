@@ -35,7 +35,7 @@ from trunkline.queues.registry import remember_site
 from trunkline.routes.event import Event
 from trunkline.routes.index import RouteTable
 from trunkline.routes.model import load_routes
-from trunkline.trunk import carry
+from trunkline.trunk import asks
 
 TICK_SECONDS = 0.05
 CARRIES = "trunk"
@@ -234,7 +234,7 @@ class Node:
             return
         answer = await leadership.perform(work)
         if answer is not None and leadership is self._leadership:
-            if isinstance(work, carry.Append):
+            if isinstance(work, asks.Append):
                 self._delivered[work.origin] += len(work.entries)
             self._do(answer(self._core, self._now()))
 

@@ -19,7 +19,7 @@ from trunkline.net.channels import Channel
 from trunkline.store import flood
 from trunkline.store.flood import Store
 from trunkline.topology.parents import LinkRow, Topology
-from trunkline.trunk import carry, messages
+from trunkline.trunk import asks, messages
 from trunkline.trunk.carry import Carrier
 from trunkline.trunk.log import Applied, Chunk
 from trunkline.trunk.wants import Opened
@@ -44,7 +44,7 @@ class Frame:
     body: bytes
 
 
-HostWork = carry.Load | carry.Open | carry.Read | carry.Append | carry.ResetSink | carry.Acknowledged
+HostWork = asks.Load | asks.Open | asks.Read | asks.Append | asks.ResetSink | asks.Acknowledged
 Effect = Frame | HostWork
 
 
@@ -136,15 +136,15 @@ class SiteCore:
     def loaded(self, origin: str, applied: Applied) -> list[Effect]:
         return self._carried(self.carrier.loaded(origin, applied)) if self.carrier else []
 
-    def opened(self, work: carry.Open, opened: Opened, now: float) -> list[Effect]:
+    def opened(self, work: asks.Open, opened: Opened, now: float) -> list[Effect]:
         return self._carried(self.carrier.opened(work.child, work.id, opened, now)) if self.carrier else []
 
-    def read(self, work: carry.Read, chunk: Chunk, clients: Sequence[str], now: float) -> list[Effect]:
+    def read(self, work: asks.Read, chunk: Chunk, clients: Sequence[str], now: float) -> list[Effect]:
         if self.carrier is None:
             return []
         return self._carried(self.carrier.read(work.child, work.id, chunk, tuple(clients), now))
 
-    def appended(self, work: carry.Append, now: float) -> list[Effect]:
+    def appended(self, work: asks.Append, now: float) -> list[Effect]:
         return self._carried(self.carrier.appended(work, now)) if self.carrier else []
 
     # -- looking
@@ -194,8 +194,8 @@ class SiteCore:
     def _frames(self, sends: Sequence[flood.Send]) -> list[Effect]:
         return [Frame(NodeId.parse(s.peer), Channel.STORE, flood.encode(s.message)) for s in sends]
 
-    def _carried(self, effects: Sequence[carry.Effect]) -> list[Effect]:
-        return [self._frame(e) if isinstance(e, carry.Send) else e for e in effects]
+    def _carried(self, effects: Sequence[asks.Effect]) -> list[Effect]:
+        return [self._frame(e) if isinstance(e, asks.Send) else e for e in effects]
 
-    def _frame(self, send: carry.Send) -> Frame:
+    def _frame(self, send: asks.Send) -> Frame:
         return Frame(self._neighbours[send.site], Channel.TRUNK, messages.encode(send.message))

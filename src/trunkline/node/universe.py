@@ -15,7 +15,7 @@ from trunkline.core.ids import ALL_SITES, START, NodeId, Position
 from trunkline.net.channels import Channel
 from trunkline.net.simnet import Outlet, SimNet
 from trunkline.node.sitecore import Effect, Frame, SiteCore
-from trunkline.trunk import carry
+from trunkline.trunk import asks
 from trunkline.trunk.memory import MemoryLog, MemorySink, Message
 from trunkline.trunk.wants import open_subscription, proven
 
@@ -69,20 +69,20 @@ class SimSite:
     def _host_work(self, work: Effect, now: float) -> list[Effect]:
         disk = self.disk
         match work:
-            case carry.Load(origin):
+            case asks.Load(origin):
                 return self.core.loaded(origin, disk.sink.applied(origin))
-            case carry.Open():
+            case asks.Open():
                 return self.core.opened(work, open_subscription(disk.log, work.wants), now)
-            case carry.Read():
+            case asks.Read():
                 chunk = disk.log.read(work.after, 20, work.destinations)
                 return self.core.read(work, chunk, tuple(disk.log.clients()), now)
-            case carry.Append():
+            case asks.Append():
                 disk.sink.append(work.origin, work.log_id, work.entries, work.upto, work.clients)
                 return self.core.appended(work, now)
-            case carry.ResetSink(origin, log_id):
+            case asks.ResetSink(origin, log_id):
                 disk.sink.reset(origin, log_id)
                 return self.core.loaded(origin, disk.sink.applied(origin))
-            case carry.Acknowledged():
+            case asks.Acknowledged():
                 disk.acknowledged[work.destination] = proven(disk.log, work.clients)
         return []
 

@@ -28,6 +28,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from trunkline.core.ids import START, Position
+from trunkline.trunk.acks import Acknowledgements
+from trunkline.trunk.asks import Acknowledged, Append, Effect, Load, Open, Read, ResetSink, Send
 from trunkline.trunk.log import Applied, Chunk, Entry
 from trunkline.trunk.messages import Ack, Batch, Reset, Stop, Subscribe, Taken, TrunkMessage
 from trunkline.trunk.taker import WINDOW, Piece, Taker
@@ -35,73 +37,8 @@ from trunkline.trunk.wants import Opened, covers
 
 SIGN_SECONDS = 1.0
 SILENCE_SECONDS = 4.0
-ACK_REPEAT_SECONDS = 5.0
 PATIENCE_SECONDS = 2.0
 READ_LIMIT = 1000
-
-
-@dataclass(frozen=True)
-class Send:
-    site: str
-    message: TrunkMessage
-
-
-@dataclass(frozen=True)
-class Load:
-    """Answer with `loaded`: what the sink has of this origin."""
-
-    origin: str
-
-
-@dataclass(frozen=True)
-class Open:
-    """Answer with `opened`: how the own log can serve these wants."""
-
-    child: str
-    id: int
-    wants: dict[str, Applied]
-
-
-@dataclass(frozen=True)
-class Read:
-    """Answer with `read`: the next chunk of the own log for these destinations."""
-
-    child: str
-    id: int
-    after: int
-    destinations: frozenset[str]
-
-
-@dataclass(frozen=True)
-class Append:
-    """Answer with `appended` when it is durable. At most one is under way per origin."""
-
-    origin: str
-    log_id: str
-    entries: tuple[Entry, ...]
-    upto: Position
-    clients: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class ResetSink:
-    """Answer with `loaded` when the sink has forgotten the origin's positions."""
-
-    origin: str
-    log_id: str
-
-
-@dataclass(frozen=True)
-class Acknowledged:
-    """A destination of the own log says how far it is."""
-
-    destination: str
-    generation: int
-    log_id: str
-    clients: dict[str, Position]
-
-
-Effect = Send | Load | Open | Read | Append | ResetSink | Acknowledged
 
 
 @dataclass
@@ -134,12 +71,13 @@ class Carrier:
     _own: dict[str, Taker | None] = field(default_factory=dict)
     _children: dict[str, dict[str, Taker]] = field(default_factory=dict)
     _streams: dict[str, _Stream] = field(default_factory=dict)
-    _acks: dict[str, dict[str, Ack]] = field(default_factory=dict)
+    _acks: Acknowledgements = field(init=False)
     _dirty: dict[str, None] = field(default_factory=dict)
-    _acks_dirty: dict[tuple[str, str], None] = field(default_factory=dict)
-    _acks_repeat: float = 0.0
     _ids: int = 0
     _out: list[Effect] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._acks = Acknowledgements(self.site, self.log_id)
 
     # -- what happens around us
 
@@ -195,7 +133,7 @@ class Carrier:
 
     def loaded(self, origin: str, applied: Applied) -> list[Effect]:
         self._own[origin] = Taker(self.site, 0, {self.site: applied}, log_id=applied.log_id)
-        self._note_ack(Ack(origin, applied.log_id, self.site, self.generation, applied.clients))
+        self._acks.note(Ack(origin, applied.log_id, self.site, self.generation, applied.clients))
         self._touch([origin])
         return self._effects()
 
@@ -224,7 +162,7 @@ class Carrier:
     def appended(self, done: Append, now: float) -> list[Effect]:
         """Durable: confirm, acknowledge, and go on with what came meanwhile."""
         positions = dict.fromkeys(done.clients, done.upto)
-        self._note_ack(Ack(done.origin, done.log_id, self.site, self.generation, positions))
+        self._acks.note(Ack(done.origin, done.log_id, self.site, self.generation, positions))
         own = self._own.get(done.origin)
         if own is not None and own.busy:
             own.busy = False
@@ -245,7 +183,7 @@ class Carrier:
             case Taken():
                 self._on_taken(peer, message, now)
             case Ack():
-                self._note_ack(message)
+                self._acks.note(message)
             case Reset():
                 self._on_reset(peer, message)
         return self._effects()
@@ -355,7 +293,7 @@ class Carrier:
         self._streams[origin] = _Stream(parent, self._ids, wants, takers, now, moved_at=now)
         self._send(parent, Subscribe(self._ids, origin, wants))
         self.counters[parent, "subscribed"] += 1
-        self._acks_dirty.update({(origin, site): None for site in self._acks.get(origin, ())})
+        self._acks.say_again(origin)
 
     def _leave(self, origin: str) -> None:
         stream = self._streams.pop(origin, None)
@@ -445,26 +383,12 @@ class Carrier:
 
     # -- acknowledgements
 
-    def _note_ack(self, ack: Ack) -> None:
-        if not ack.clients or (ack.origin == self.site and ack.log_id != self.log_id):
-            return
-        known = self._acks.setdefault(ack.origin, {}).get(ack.destination)
-        if known is not None and _older(ack, known):
-            return
-        self._acks[ack.origin][ack.destination] = ack
-        self._acks_dirty[ack.origin, ack.destination] = None
-
     def _send_acks(self, now: float) -> None:
-        if now >= self._acks_repeat:
-            self._acks_repeat = now + ACK_REPEAT_SECONDS
-            self._acks_dirty.update({(origin, self.site): None for origin, acks in self._acks.items() if self.site in acks})
-        dirty, self._acks_dirty = self._acks_dirty, {}
-        for origin, destination in dirty:
-            ack = self._acks[origin][destination]
-            if origin == self.site:
-                self._out.append(Acknowledged(destination, ack.generation, ack.log_id, ack.clients))
-            elif origin in self._streams:
-                self._send(self._streams[origin].parent, ack)
+        for ack in self._acks.due(now):
+            if ack.origin == self.site:
+                self._out.append(Acknowledged(ack.destination, ack.generation, ack.log_id, ack.clients))
+            elif ack.origin in self._streams:
+                self._send(self._streams[ack.origin].parent, ack)
 
     # -- small print
 
@@ -502,10 +426,3 @@ def _least(a: Applied, b: Applied) -> Applied:
     if a.log_id != b.log_id:
         return a if not a.clients else b
     return Applied(a.log_id, {c: min(a.clients[c], b.clients[c]) for c in a.clients if c in b.clients})
-
-
-def _older(ack: Ack, known: Ack) -> bool:
-    """An equal one is passed on: it is the repetition that mends a loss further up."""
-    if ack.generation != known.generation:
-        return ack.generation < known.generation
-    return ack.log_id == known.log_id and any(ack.clients.get(c, START).seq < p.seq for c, p in known.clients.items())

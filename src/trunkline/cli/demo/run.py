@@ -25,11 +25,11 @@ from trunkline.cli.demo.verdict import Comparison, compare
 from trunkline.cli.demo.watch import Watcher, table, watching
 from trunkline.core.errors import Invalid, Terminal
 from trunkline.db.embedded import EmbeddedPostgres, free_port
-from trunkline.db.migrate import migrate
 
 DRAIN_SECONDS = 30.0
 FIRST_ROW_SECONDS = 90.0
 LOOK_SECONDS = 0.5
+NODES_UP_SECONDS = 30.0
 
 
 class Interrupted(Exception):
@@ -56,20 +56,23 @@ class Fleet:
         return [*self.applications.values(), *pipeline, *self.nodes.values()]
 
     def start(self) -> None:
+        """The slowest first: Spark comes up while the rest does."""
         self.console.print(f"starting {len(self.sites)} Postgres servers …")
         self._start_servers()
-        self.console.print("starting the hub's pipeline (Spark), the nodes and the applications …")
-        write_certificates(self.sites, self.folder)
         seed = f"127.0.0.1:{free_port()}"
         for site in self.sites:
             write_config(site, self.servers[site.name].dsn, seed, self.folder)
-            migrate(self.servers[site.name].dsn, "queues")
         hub = self.sites[0]
+        self.console.print("starting the hub's pipeline on Spark …")
         self.pipeline = self._child("pipeline", hub, "pipeline", "run", "--fast-start", "--config", str(hub.config))
+        self.console.print("starting the nodes and the applications …")
+        write_certificates(self.sites, self.folder)
         for site in self.sites:
             self.nodes[site.name] = self._child("node", site, "node", "run", "--config", str(site.config))
+        wait_until(lambda: all((site.folder / "node.json").exists() for site in self.sites), NODES_UP_SECONDS)
         for site in self.sites:
             self.applications[site.name] = self._child("application", site, *self._application(site))
+        self.console.print("waiting for the first row at the hub …")
 
     def _start_servers(self) -> None:
         template: EmbeddedPostgres | None = None

@@ -1,0 +1,73 @@
+"""What a carrier asks of its host, and which of its methods takes the answer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from trunkline.core.ids import Position
+from trunkline.trunk.log import Applied, Entry
+from trunkline.trunk.messages import TrunkMessage
+
+
+@dataclass(frozen=True)
+class Send:
+    site: str
+    message: TrunkMessage
+
+
+@dataclass(frozen=True)
+class Load:
+    """Answer with `loaded`: what the sink has of this origin."""
+
+    origin: str
+
+
+@dataclass(frozen=True)
+class Open:
+    """Answer with `opened`: how the own log can serve these wants."""
+
+    child: str
+    id: int
+    wants: dict[str, Applied]
+
+
+@dataclass(frozen=True)
+class Read:
+    """Answer with `read`: the next chunk of the own log for these destinations."""
+
+    child: str
+    id: int
+    after: int
+    destinations: frozenset[str]
+
+
+@dataclass(frozen=True)
+class Append:
+    """Answer with `appended` when it is durable. At most one is under way per origin."""
+
+    origin: str
+    log_id: str
+    entries: tuple[Entry, ...]
+    upto: Position
+    clients: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class ResetSink:
+    """Answer with `loaded` when the sink has forgotten the origin's positions."""
+
+    origin: str
+    log_id: str
+
+
+@dataclass(frozen=True)
+class Acknowledged:
+    """A destination of the own log says how far it is."""
+
+    destination: str
+    generation: int
+    log_id: str
+    clients: dict[str, Position]
+
+
+Effect = Send | Load | Open | Read | Append | ResetSink | Acknowledged
