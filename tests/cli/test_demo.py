@@ -8,6 +8,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -29,17 +31,24 @@ def traces(folder: Path) -> list[str]:
     return found
 
 
-def start(folder: Path, *words: str) -> subprocess.Popen[str]:
+@contextmanager
+def demo(folder: Path, *words: str) -> Iterator[subprocess.Popen[str]]:
     environment = {**os.environ, "TMPDIR": str(folder)}
-    return subprocess.Popen([*COMMAND, *words], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    with subprocess.Popen(
+        [*COMMAND, *words], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()  # its children die with it
 
 
 @pytest.mark.spark
 @pytest.mark.timeout(300)
 def test_under_chaos_the_hub_s_rows_equal_every_site_s_and_nothing_is_left_behind(tmp_path: Path) -> None:
-    demo = start(tmp_path, "--chaos", "--for", "40s", "--json")
-    out, err = demo.communicate()
-    assert demo.returncode == 0, err[-6000:]
+    with demo(tmp_path, "--chaos", "--for", "40s", "--json") as process:
+        out, err = process.communicate()
+    assert process.returncode == 0, err[-6000:]
     verdict = json.loads(out)
     assert verdict["equal"]
     assert all(row["equal"] for row in verdict["rows"])
@@ -52,15 +61,15 @@ def test_under_chaos_the_hub_s_rows_equal_every_site_s_and_nothing_is_left_behin
 
 @pytest.mark.timeout(120)
 def test_ctrl_c_leaves_no_process_and_no_folder(tmp_path: Path) -> None:
-    demo = start(tmp_path)
-    deadline = time.monotonic() + 60
-    while len(list(tmp_path.glob("*/*/node.json"))) < 4:
-        assert demo.poll() is None
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    assert traces(tmp_path)
-    demo.send_signal(signal.SIGINT)
-    demo.communicate()
-    assert demo.returncode == 130
+    with demo(tmp_path) as process:
+        deadline = time.monotonic() + 60
+        while len(list(tmp_path.glob("*/*/node.json"))) < 4:
+            assert process.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        assert traces(tmp_path)
+        process.send_signal(signal.SIGINT)
+        process.communicate()
+    assert process.returncode == 130
     assert traces(tmp_path) == []
     assert list(tmp_path.iterdir()) == []

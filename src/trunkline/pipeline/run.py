@@ -110,7 +110,7 @@ def _ready(file: Path, spark: Spark) -> Iterator[None]:
     fresh = file.with_suffix(".new")
     fresh.write_bytes(dumps({"pid": os.getpid(), "filesystem": spark.filesystem}))
     fresh.replace(file)
-    log.info("pipeline ready", filesystem=spark.filesystem)
+    log.info("pipeline ready", filesystem=spark.filesystem, sockets=spark.sockets)
     try:
         yield
     finally:

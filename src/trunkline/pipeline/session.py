@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sys
-import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import resources
@@ -28,7 +26,7 @@ ARROW_ROWS = 5000
 class Spark:
     session: SparkSession
     filesystem: str
-    sockets: Path
+    sockets: str
 
     @property
     def cores(self) -> int:
@@ -36,7 +34,6 @@ class Spark:
 
     def stop(self) -> None:
         self.session.stop()
-        shutil.rmtree(self.sockets, ignore_errors=True)
 
 
 def _environment(scratch: Path, java_home: Path) -> dict[str, str]:
@@ -68,14 +65,12 @@ def _java_options(scratch: Path, fast_start: bool) -> str:
     return " ".join([*quick, f'"-Dlog4j2.configurationFile={log4j2}"', f'"-Djava.io.tmpdir={scratch / "tmp"}"'])
 
 
-def _settings(scratch: Path, sockets: Path, cores: int, files: LocalFiles, fast_start: bool) -> Mapping[str, str]:
+def _settings(scratch: Path, cores: int, files: LocalFiles, fast_start: bool) -> Mapping[str, str]:
     return {
         "spark.driver.memory": DRIVER_MEMORY,
         "spark.driver.extraJavaOptions": _java_options(scratch, fast_start),
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
-        "spark.python.unix.domain.socket.enabled": "true",
-        "spark.python.unix.domain.socket.dir": str(sockets),
         "spark.sql.shuffle.partitions": str(cores),
         "spark.sql.adaptive.enabled": "true",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
@@ -85,6 +80,7 @@ def _settings(scratch: Path, sockets: Path, cores: int, files: LocalFiles, fast_
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         **files.settings,
+        **_socket_settings(scratch),
     }
 
 
@@ -92,24 +88,22 @@ def open_session(scratch: Path, name: str, fast_start: bool = False) -> Spark:
     """A session with all its files under `scratch`. `fast_start` saves seconds now and costs speed later: for tests."""
     java_home = find_java()
     files = local_files(java_home, Path(pyspark.__file__).parent / "jars")
-    for folder in ("local", "worker", "tmp"):
+    for folder in ("local", "worker", "tmp", "sockets"):
         (scratch / folder).mkdir(parents=True, exist_ok=True)
-    sockets = _socket_folder(scratch)
     os.environ.update(_environment(scratch, java_home))
     cores = os.cpu_count() or 1
     conf = SparkConf().setMaster(f"local[{cores}]").setAppName(name)
-    conf.setAll(list(_settings(scratch, sockets, cores, files, fast_start).items()))
+    conf.setAll(list(_settings(scratch, cores, files, fast_start).items()))
     context = SparkContext(conf=conf, gateway=_gateway(conf))
-    return Spark(SparkSession(context), files.description, sockets)
+    return Spark(SparkSession(context), files.description, "unix" if _socket_settings(scratch) else "tcp: the path is too long")
 
 
-def _socket_folder(scratch: Path) -> Path:
-    """A socket's path has room for 107 bytes, its name takes 45 of them: a deep scratch folder cannot hold it."""
-    within = scratch / "sockets"
-    if len(os.fsencode(within)) > 60:
-        return Path(tempfile.mkdtemp(prefix="trunkline-"))
-    within.mkdir(exist_ok=True)
-    return within
+def _socket_settings(scratch: Path) -> Mapping[str, str]:
+    """Nothing where the folder is too deep: a socket's path has room for 107 bytes, and its name takes 45 of them."""
+    folder = str(scratch / "sockets")
+    if len(os.fsencode(folder)) > 60:
+        return {}
+    return {"spark.python.unix.domain.socket.enabled": "true", "spark.python.unix.domain.socket.dir": folder}
 
 
 def _gateway(conf: SparkConf) -> Any:

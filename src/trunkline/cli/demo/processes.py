@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -57,7 +57,7 @@ class Child:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env={**os.environ, MARK: self.mark},
+                env={**os.environ, MARK: self.mark, "TMPDIR": str(self.log.parent)},
                 start_new_session=True,
                 preexec_fn=_die_with_parent,
             )
@@ -90,20 +90,13 @@ class Child:
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:]) if self.log.exists() else ""
 
 
-def wait_until(done: Callable[[], bool], seconds: float, every: float = 0.05) -> bool:
-    deadline = time.monotonic() + seconds
-    while not done():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(every)
-    return True
-
-
 def stop_all(children: Sequence[Child], seconds: float = 10.0) -> None:
     """Asks politely, then insists; returns when no process under their marks is left."""
     for child in children:
         child.stop()
-    wait_until(lambda: not any(c.alive() for c in children), seconds)
+    deadline = time.monotonic() + seconds
+    while any(c.alive() for c in children) and time.monotonic() < deadline:
+        time.sleep(0.05)
     marks = {c.mark for c in children}
     while left := [pid for mark in marks for pid in marked(mark)]:
         for pid in left:

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import json
 import shutil
-import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from types import FrameType
 
 import psycopg
 from rich.console import Console
@@ -20,7 +17,8 @@ from rich.live import Live
 from rich.table import Table
 
 from trunkline.cli.demo.fleet import HUB, RELAY, Site, behind_relay, plan_sites, write_certificates, write_config
-from trunkline.cli.demo.processes import Child, stop_all, wait_until
+from trunkline.cli.demo.interrupt import Interrupted, Patience
+from trunkline.cli.demo.processes import Child, stop_all
 from trunkline.cli.demo.verdict import Comparison, compare
 from trunkline.cli.demo.watch import Watcher, table, watching
 from trunkline.core.errors import Invalid, Terminal
@@ -32,10 +30,6 @@ LOOK_SECONDS = 0.5
 NODES_UP_SECONDS = 30.0
 
 
-class Interrupted(Exception):
-    """Ctrl-C or SIGTERM."""
-
-
 @dataclass
 class Fleet:
     folder: Path
@@ -45,6 +39,7 @@ class Fleet:
     nodes: dict[str, Child] = field(default_factory=dict)
     applications: dict[str, Child] = field(default_factory=dict)
     pipeline: Child | None = None
+    patience: Patience = field(default_factory=Patience)
 
     @property
     def dsns(self) -> dict[str, str]:
@@ -59,6 +54,7 @@ class Fleet:
         """The slowest first: Spark comes up while the rest does."""
         self.console.print(f"starting {len(self.sites)} Postgres servers …")
         self._start_servers()
+        self.patience.pause(0)
         seed = f"127.0.0.1:{free_port()}"
         for site in self.sites:
             write_config(site, self.servers[site.name].dsn, seed, self.folder)
@@ -69,7 +65,7 @@ class Fleet:
         write_certificates(self.sites, self.folder)
         for site in self.sites:
             self.nodes[site.name] = self._child("node", site, "node", "run", "--config", str(site.config))
-        wait_until(lambda: all((site.folder / "node.json").exists() for site in self.sites), NODES_UP_SECONDS)
+        self.patience.wait_until(self._nodes_up, NODES_UP_SECONDS, every=0.1)
         for site in self.sites:
             self.applications[site.name] = self._child("application", site, *self._application(site))
         self.console.print("waiting for the first row at the hub …")
@@ -85,6 +81,9 @@ class Fleet:
             server.launch()
         for server in self.servers.values():
             server.wait_ready()
+
+    def _nodes_up(self) -> bool:
+        return all((site.folder / "node.json").exists() for site in self.sites)
 
     def _application(self, site: Site) -> list[str]:
         pace = "1.0" if site.name == HUB else "0.2"
@@ -106,7 +105,7 @@ class Fleet:
         for application in self.applications.values():
             application.wanted = False
             application.kill()
-        stop_all(self.children)
+        stop_all(self.children, seconds=5.0)
         for server in self.servers.values():
             server.stop()
 
@@ -122,19 +121,6 @@ def chaos_schedule(fleet: Fleet) -> list[tuple[float, list[Child]]]:
     ]
 
 
-@contextmanager
-def _interruptible() -> Iterator[None]:
-    def interrupt(_signal: int, _frame: FrameType | None) -> None:
-        raise Interrupted
-
-    before = {s: signal.signal(s, interrupt) for s in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
 def run_demo(sites: int, seconds: float | None, chaos: bool, as_json: bool, keep: Path | None) -> int:
     """Exit code: 0 when the hub's rows equal the sites', 1 when not, 130 when interrupted."""
     console = Console(stderr=as_json)
@@ -144,25 +130,17 @@ def run_demo(sites: int, seconds: float | None, chaos: bool, as_json: bool, keep
     folder.mkdir(parents=True, exist_ok=True)
     fleet = Fleet(folder, plan_sites(sites, folder), console)
     try:
-        with _interruptible(), ExitStack() as cleanup:
-            cleanup.callback(_shielded, fleet.stop)
-            return _show(fleet, seconds, chaos, as_json)
-    except Interrupted:
-        console.print("interrupted: everything is stopped")
-        return 130
+        with fleet.patience.listening():
+            try:
+                return _show(fleet, seconds, chaos, as_json)
+            except Interrupted:
+                console.print("interrupted: stopping everything …")
+                return 130
+            finally:
+                fleet.stop()
     finally:
         if keep is None:
             shutil.rmtree(folder, ignore_errors=True)
-
-
-def _shielded(action: Callable[[], None]) -> None:
-    """A second Ctrl-C must not leave half of it behind."""
-    before = {s: signal.signal(s, signal.SIG_IGN) for s in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        action()
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _show(fleet: Fleet, seconds: float | None, chaos: bool, as_json: bool) -> int:
@@ -189,7 +167,7 @@ def _wait_first_row(fleet: Fleet, watcher: Watcher, begun: float) -> float:
         fleet.supervise()
         return watcher.applied() > 0
 
-    if not wait_until(seen, FIRST_ROW_SECONDS, every=LOOK_SECONDS):
+    if not fleet.patience.wait_until(seen, FIRST_ROW_SECONDS, every=LOOK_SECONDS):
         _print_logs(fleet)
         raise Terminal("demo", f"no row reached the hub in {FIRST_ROW_SECONDS:.0f} s", "run it with --keep and read the logs")
     return time.monotonic() - begun
@@ -208,7 +186,7 @@ def _run(fleet: Fleet, watcher: Watcher, seconds: float | None, chaos: bool) -> 
             fleet.supervise()
             of = f" of {seconds:.0f}" if seconds is not None else " (Ctrl-C ends it)"
             live.update(table(watcher.lines(), f"{elapsed:.0f} s{of}{note}"), refresh=True)
-            time.sleep(LOOK_SECONDS)
+            fleet.patience.pause(LOOK_SECONDS)
 
 
 def _kill(children: Sequence[Child]) -> str:
@@ -237,7 +215,7 @@ def _drain(fleet: Fleet) -> tuple[list[Comparison], float]:
             return False
         return all(c.equal for c in comparisons)
 
-    wait_until(equal, DRAIN_SECONDS, every=LOOK_SECONDS)
+    fleet.patience.wait_until(equal, DRAIN_SECONDS, every=LOOK_SECONDS)
     return comparisons or compare(fleet.dsns, policy_sites), time.monotonic() - begun
 
 
