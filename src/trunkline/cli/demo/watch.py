@@ -44,7 +44,8 @@ class Watcher:
 
     def lines(self) -> list[Line]:
         at_hub = self._at_hub()
-        return [self._line(site, at_hub.get(site.name)) for site in self._sites]
+        totals = tuple(sum(row[n] for row in at_hub.values()) for n in range(3))
+        return [self._line(s, (*totals, None) if s.name == HUB else at_hub.get(s.name)) for s in self._sites]
 
     def applied(self) -> int:
         """Bundles applied at the hub so far."""
@@ -53,8 +54,6 @@ class Watcher:
     def _line(self, site: Site, at_hub: tuple[Any, ...] | None) -> Line:
         status, topology = self.ask(site, "status"), self.ask(site, "topology")
         received, conflated, applied, age = at_hub or (0, 0, 0, None)
-        if site.name == HUB and status is not None:
-            received = sum(status["delivered"].values())
         sent, relayed = (status["head"], status["relayed"]) if status else (None, None)
         return Line(site.name, sent, relayed, received, conflated, applied, age, _path(site, topology))
 
