@@ -143,3 +143,22 @@ def test_an_event_posted_to_a_node_is_routed_into_the_queue_and_arrives(fleet: F
     assert fleet.post("leaf-2", {"kind": "noise"}).json() == {"routes": [], "durable": False}
     eventually("the hub has the alarm", lambda: len(fleet.received(HUB, "leaf-2", "status")) == 1)
     assert json.loads(fleet.received(HUB, "leaf-2", "status")[0]) == [alarm]
+
+
+@pytest.mark.timeout(120)
+def test_a_node_waits_for_its_database_and_stops_when_told(tmp_path: Path) -> None:
+    site = Site("lonely", None, tmp_path / "lonely")
+    site.folder.mkdir()
+    write_certificates((site,), tmp_path)
+    write_config(site, f"host=127.0.0.1 port={free_port()} dbname=none", "127.0.0.1:1", tmp_path)
+    node = Child("lonely", ("node", "run", "--config", str(site.config)), tmp_path / "node.log", str(tmp_path))
+    node.start()
+    try:
+        eventually("it says why it waits", lambda: "the database does not answer" in node.tail())
+        assert node.alive()
+        node.stop()
+        assert node.process is not None
+        assert node.process.wait(20) == 0
+        assert "Traceback" not in node.tail(100)
+    finally:
+        stop_all([node])

@@ -108,20 +108,31 @@ async def _run_node(path: Path) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
 
+    where = config.runtime / "node.json"
+
     def tell(api: str) -> None:
         """Says in the runtime folder where this node listens."""
-        file = config.runtime / "node.json"
-        draft = file.with_suffix(".draft")
+        draft = where.with_suffix(".draft")
         draft.write_text(json.dumps({"pid": os.getpid(), "link": node.address, "api": api}))
-        draft.replace(file)
+        draft.replace(where)
+
+    async def run_node() -> None:
+        try:
+            await node.run(stop, started.set)
+        finally:
+            started.set()
 
     async def serve_api() -> None:
         await started.wait()
-        await serve(create_app(node), config.api.listen, tell, stop)
+        if not stop.is_set():
+            await serve(create_app(node), config.api.listen, tell, stop)
 
-    async with asyncio.TaskGroup() as group:
-        group.create_task(node.run(stop, started.set))
-        group.create_task(serve_api())
+    try:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(run_node())
+            group.create_task(serve_api())
+    finally:
+        where.unlink(missing_ok=True)
 
 
 @pipeline_app.command("run")

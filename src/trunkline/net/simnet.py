@@ -22,6 +22,7 @@ import heapq
 import itertools
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 from typing import Protocol
 
@@ -141,7 +142,7 @@ class SimNet:
         for pair, connection in list(self._connections.items()):
             if name in pair:
                 connection.silent = True
-                self.after(self._some(self.delay), lambda p=pair, c=connection: self._disconnect(p, c))  # type: ignore[misc]
+                self.after(self._some(self.delay), partial(self._disconnect, pair, connection))
 
     def restart(self, name: str) -> None:
         host = self._hosts[name]

@@ -73,8 +73,8 @@ class Leadership:
         while not self._stop.is_set():
             try:
                 return self._do(work)
-            except (psycopg.OperationalError, PoolTimeout) as error:
-                log.warning("database does not answer; trying again", work=type(work).__name__, reason=str(error).strip())
+            except (psycopg.Error, PoolTimeout) as error:
+                log.warning("the database refused; trying again", work=type(work).__name__, reason=str(error).strip())
                 self._stop.wait(backoff.after_failure())
             except Fenced:
                 return None
@@ -112,7 +112,7 @@ class Leadership:
             try:
                 with connect_fenced(self._dsn) as conn:
                     Stamper(conn, self.grant, random_mark).run(self._stop, self._on_head)
-            except psycopg.OperationalError as error:
+            except psycopg.Error as error:
                 log.warning("stamper lost its database; trying again", reason=str(error).strip())
                 self._stop.wait(backoff.after_failure())
             except Fenced:

@@ -10,6 +10,7 @@ import asyncio
 import concurrent.futures
 from collections import Counter
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from random import random
 from typing import Any, TypeVar
 
@@ -17,6 +18,7 @@ import psycopg
 import structlog
 from psycopg_pool import ConnectionPool, PoolTimeout
 
+from trunkline.core.backoff import Backoff
 from trunkline.core.clock import SystemClock
 from trunkline.core.config import ProcessConfig
 from trunkline.core.errors import Invalid, Retryable
@@ -58,6 +60,9 @@ class Node:
         self._endpoint = Endpoint(
             self.identity, config.tls, self._hello, self, config.link.heartbeat_seconds, self._clock, random
         )
+        self._keeper = LeaseKeeper(
+            config.database, LEASE, LEADER_TERMS, self._clock, self._soon_role, lambda: self._soon_role(None)
+        )
         self._leadership: Leadership | None = None
         self._roles: asyncio.Queue[Grant | None] = asyncio.Queue()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -70,17 +75,15 @@ class Node:
 
     async def run(self, stop: asyncio.Event, on_started: Callable[[], None]) -> None:
         self._loop = asyncio.get_running_loop()
-        await asyncio.to_thread(migrate, self.config.database, "queues")
+        if not await self._migrated(stop):
+            return
         self._pool = open_pool(self.config.database, 4, "ingest")
-        keeper = LeaseKeeper(
-            self.config.database, LEASE, LEADER_TERMS, self._clock, self._soon_won, lambda: self._soon_role(None)
-        )
         try:
             self.address = await self._endpoint.start(self.config.link.listen)
             self._core.addresses = (self.address,)
             self._do(self._core.begin(self._now()))
             self._aim()
-            keeper.start()
+            self._keeper.start()
             on_started()
             async with asyncio.TaskGroup() as group:
                 tasks = [group.create_task(self._tick_for_ever()), group.create_task(self._follow_roles())]
@@ -88,13 +91,26 @@ class Node:
                 for task in tasks:
                     task.cancel()
         finally:
-            await asyncio.to_thread(keeper.stop)
+            await asyncio.to_thread(self._keeper.stop)
             await self._step_down()
             await self._endpoint.stop()
             for task in list(self._tasks):
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
             self._pool.close()
+
+    async def _migrated(self, stop: asyncio.Event) -> bool:
+        """False if told to stop before the database was there."""
+        backoff = Backoff(0.2, 5.0, random)
+        while not stop.is_set():
+            try:
+                await asyncio.to_thread(migrate, self.config.database, "queues")
+                return True
+            except psycopg.OperationalError as error:
+                log.warning("the database does not answer; trying again", reason=str(error).strip())
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(stop.wait(), backoff.after_failure())
+        return False
 
     async def _tick_for_ever(self) -> None:
         while True:
@@ -104,9 +120,6 @@ class Node:
 
     # -- roles
 
-    def _soon_won(self, grant: Grant) -> None:
-        self._soon_role(grant)
-
     def _soon_role(self, grant: Grant | None) -> None:
         assert self._loop is not None
         self._loop.call_soon_threadsafe(self._roles.put_nowait, grant)
@@ -115,7 +128,7 @@ class Node:
         while True:
             grant = await self._roles.get()
             await self._step_down()
-            if grant is not None:
+            if grant is not None and grant == self._keeper.grant:
                 await self._lead(grant)
 
     async def _lead(self, grant: Grant) -> None:
@@ -244,9 +257,13 @@ class Node:
         task.add_done_callback(self._done)
 
     def _done(self, task: asyncio.Task[None]) -> None:
+        """Work that failed leaves a stream waiting for its answer: the leader begins anew, from what is durable."""
         self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("work failed", reason=repr(error))
+        if task.cancelled() or (error := task.exception()) is None:
+            return
+        log.error("work failed; leading anew", reason=repr(error))
+        if self._leadership is not None and self._loop is not None:
+            self._loop.call_later(1.0, self._roles.put_nowait, self._leadership.grant)
 
     # -- what the API asks (from other threads)
 

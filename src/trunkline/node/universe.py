@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import combinations
 
 from trunkline.core.ids import ALL_SITES, START, NodeId, Position
 from trunkline.net.channels import Channel
 from trunkline.net.simnet import Outlet, SimNet
-from trunkline.node.sitecore import Effect, Frame, SiteCore
+from trunkline.node.sitecore import Effect, Frame, HostWork, SiteCore
 from trunkline.trunk import asks
 from trunkline.trunk.memory import MemoryLog, MemorySink, Message
 from trunkline.trunk.wants import open_subscription, proven
@@ -64,9 +65,12 @@ class SimSite:
             if isinstance(effect, Frame):
                 self.outlet.send(effect.peer.site, effect.channel, effect.body)
             else:
-                self.outlet.disk(lambda now, work=effect: self._do(self._host_work(work, now)))  # type: ignore[misc]
+                self.outlet.disk(partial(self._work, effect))
 
-    def _host_work(self, work: Effect, now: float) -> list[Effect]:
+    def _work(self, work: HostWork, now: float) -> None:
+        self._do(self._host_work(work, now))
+
+    def _host_work(self, work: HostWork, now: float) -> list[Effect]:
         disk = self.disk
         match work:
             case asks.Load(origin):
@@ -108,7 +112,7 @@ class Universe:
         self.disks: dict[str, Disk] = {}
         for name in self.names:
             self.disks[name] = Disk(MemoryLog(f"log-{name}"))
-            self.net.add(name, lambda outlet, now, name=name: self._boot(name, outlet, now))  # type: ignore[misc]
+            self.net.add(name, partial(self._boot, name))
         for a, b in links:
             self.net.connect(a, b)
 
@@ -151,7 +155,7 @@ class Universe:
             self.net.after(random.uniform(0, seconds), self._fault)
         for _ in range(40):
             name = random.choice(self.names)
-            self.net.after(random.uniform(0, seconds), lambda n=name: self.write(n))  # type: ignore[misc]
+            self.net.after(random.uniform(0, seconds), partial(self.write, name))
         self.net.run(seconds)
         self.net.loss = 0.0
         self.net.heal()
