@@ -13,7 +13,7 @@ from trunkline.core.ids import START, NodeId, Position, check_name
 
 @pytest.mark.parametrize("name", ["a", "0", "hub", "leaf-1", "a.b_c-d", "x" * 63])
 def test_a_good_name_is_given_back(name: str) -> None:
-    assert check_name("site", name) == name
+    assert check_name("client", name) == name
 
 
 @pytest.mark.parametrize("name", ["", "-a", "a-", ".a", "a.", "_", "A", "a b", "a/b", "a\n", "ä", "*", "x" * 64, "a\0", "٣"])
@@ -48,3 +48,9 @@ def test_positions_are_ordered_by_seq_and_equal_only_with_their_mark(one: Positi
 def test_nothing_is_before_the_start_and_a_position_survives_the_wire(position: Position) -> None:
     assert position >= START
     assert msgspec.msgpack.decode(msgspec.msgpack.encode(position), type=Position) == position
+
+
+def test_a_site_has_no_underscore_so_that_the_name_of_a_receive_queue_means_one_queue() -> None:
+    assert check_name("client", "a_b") == "a_b"
+    with pytest.raises(Invalid, match="no '_'"):
+        check_name("site", "b_c")

@@ -5,7 +5,8 @@ CREATE TABLE queues.queue (
     remote text   NOT NULL,
     name   text   NOT NULL GENERATED ALWAYS AS ('LRQ_Recv_' || client || '_' || remote) STORED,
     head   bigint NOT NULL DEFAULT 0,
-    UNIQUE (client, remote)
+    UNIQUE (client, remote),
+    UNIQUE (name)
 );
 
 -- `position` is dense per queue, from 1, in order of arrival; `seq` is the origin's number.
