@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 import shutil
 import signal
 import socket
@@ -209,3 +210,18 @@ def test_a_setting_postgres_refuses_is_said_plainly(tmp_path: Path, template: Em
     with pytest.raises(Terminal, match="shared_buffers"):
         server.start(template)
     server.stop()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root must run PostgreSQL as somebody else")
+def test_where_namespaces_are_forbidden_it_runs_as_nobody_inside_a_folder_of_root_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tmp_path.chmod(0o700)
+    monkeypatch.setattr(embedded, "_UNSHARE", ("false",))
+    embedded._as_other_user.cache_clear()
+    try:
+        with EmbeddedPostgres(tmp_path / "server", {"fsync": "off"}) as server, psycopg.connect(server.dsn) as conn:
+            assert conn.execute("SELECT 1").fetchone() == (1,)
+            assert server.data.stat().st_uid == pwd.getpwnam("nobody").pw_uid
+    finally:
+        embedded._as_other_user.cache_clear()

@@ -3,7 +3,7 @@
 Only the wheel's binaries are used, found without importing it. The server listens on loopback, wants a password
 (scram), and is a child of this process that dies with it. PostgreSQL refuses to run as root; as root it therefore runs in a
 user namespace, where the same files belong to an ordinary user and no permission changes anywhere. Where namespaces
-are forbidden, it runs under the uid of `nobody` in a folder given to that user.
+are forbidden, it runs under the uid of `nobody`, to whom its data are given, with the right to pass our folders.
 """
 
 from __future__ import annotations
@@ -51,7 +51,10 @@ def _as_other_user() -> tuple[str, ...]:
     if probe.returncode == 0:
         return _UNSHARE
     user = pwd.getpwnam(_NOBODY)
-    return ("setpriv", f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups")
+    return (
+        "setpriv", f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups",
+        "--inh-caps=+dac_override", "--ambient-caps=+dac_override",
+    )  # fmt: skip
 
 
 def _give_away(folder: Path) -> None:
