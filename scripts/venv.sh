@@ -18,7 +18,7 @@ done
 if ! "$python" -c 'import venv, ensurepip' 2>/dev/null; then
     as_root || stop "$python has no venv module" "sudo apt-get install python3-venv"
     say "installing python3-venv (Debian's package; $python lacks it)"
-    apt-get update -qq && apt-get install -y -qq python3-venv
+    apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq python3-venv >/dev/null
 fi
 
 # Java 17 or newer is used where it is found; otherwise a runtime comes with pip.

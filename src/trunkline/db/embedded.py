@@ -53,7 +53,7 @@ def _as_other_user() -> tuple[str, ...]:
     user = pwd.getpwnam(_NOBODY)
     return (
         "setpriv", f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups",
-        "--inh-caps=+dac_override", "--ambient-caps=+dac_override",
+        "--securebits=+no_setuid_fixup", "--inh-caps=+dac_override", "--ambient-caps=+dac_override",
     )  # fmt: skip
 
 

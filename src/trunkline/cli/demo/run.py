@@ -196,17 +196,18 @@ def _display(console: Console) -> Iterator[Callable[[Table], None]]:
         with Live(console=console, auto_refresh=False) as live:
             yield lambda lines: live.update(lines, refresh=True)
         return
-    shown_at, last = time.monotonic(), Table()
+    shown_at, unseen = time.monotonic(), [Table()]
 
     def show(lines: Table) -> None:
-        nonlocal shown_at, last
-        last = lines
+        nonlocal shown_at
+        unseen[:] = [lines]
         if time.monotonic() - shown_at >= PRINT_SECONDS:
             shown_at = time.monotonic()
-            console.print(lines)
+            console.print(unseen.pop())
 
     yield show
-    console.print(last)
+    for lines in unseen:
+        console.print(lines)
 
 
 def _kill(children: Sequence[Child]) -> str:
