@@ -7,7 +7,7 @@ from collections import deque
 import pytest
 
 from trunkline.core.errors import RemoteProtocolError
-from trunkline.store.flood import Publish, Send, Store, decode, encode
+from trunkline.store.flood import CODEC, Publish, Send, Store
 from trunkline.store.values import Value
 
 
@@ -33,7 +33,7 @@ class Wire:
             sender, send = self.queue.popleft()
             if sender in self.stores[send.peer].peers:
                 self.delivered += 1
-                message = decode(encode(send.message))
+                message = CODEC.decode(CODEC.encode(send.message))
                 self.say(send.peer, self.stores[send.peer].receive(sender, message, self.now))
 
     def tick(self, seconds: float) -> None:
@@ -137,4 +137,4 @@ def test_a_false_last_hop_or_area_is_a_protocol_error(message: Publish) -> None:
 @pytest.mark.parametrize("body", [b"", b"\x00", b"\x93\xa3pub", b"garbage" * 9])
 def test_malformed_bodies_are_protocol_errors(body: bytes) -> None:
     with pytest.raises(RemoteProtocolError):
-        decode(body)
+        CODEC.decode(body)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from trunkline.core.errors import RemoteProtocolError
-from trunkline.topology.parents import LinkRow, Topology
+from trunkline.topology.parents import LINK_ROWS, LinkRow, Topology
 
 
 def rows(**hears: str) -> dict[str, LinkRow]:
@@ -72,4 +72,4 @@ def test_a_new_leader_s_row_has_a_higher_version_than_any_of_its_predecessor() -
 
 def test_an_unreadable_row_is_a_protocol_error() -> None:
     with pytest.raises(RemoteProtocolError):
-        LinkRow.decode(b"\x01")
+        LINK_ROWS.decode(b"\x01")

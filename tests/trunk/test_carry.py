@@ -9,7 +9,7 @@ from trunkline.core.ids import Position
 from trunkline.trunk import asks
 from trunkline.trunk.carry import Carrier
 from trunkline.trunk.memory import MemoryLog, MemorySink
-from trunkline.trunk.messages import Batch, TrunkMessage, decode, encode
+from trunkline.trunk.messages import CODEC, Batch, TrunkMessage
 from trunkline.trunk.taker import WINDOW
 from trunkline.trunk.wants import open_subscription, proven
 
@@ -69,7 +69,7 @@ class Fleet:
         while self.queue:
             sender, send = self.queue.popleft()
             if type(send.message) not in self.drop:
-                message = decode(encode(send.message))
+                message = CODEC.decode(CODEC.encode(send.message))
                 self.do(send.site, self.carriers[send.site].receive(sender, message, self.now))
 
     def run(self, seconds: float) -> None:

@@ -21,6 +21,7 @@ from typing import Annotated, TypeAlias
 
 import msgspec
 
+from trunkline.core.codec import MALFORMED
 from trunkline.core.errors import RemoteProtocolError
 from trunkline.core.ids import NodeId
 
@@ -77,8 +78,6 @@ class _Versions(msgspec.Struct, frozen=True, tag="hello"):
 _encoder = msgspec.msgpack.Encoder()
 _decoder: msgspec.msgpack.Decoder[Control] = msgspec.msgpack.Decoder(Control)
 _versions_decoder = msgspec.msgpack.Decoder(_Versions)
-# Deep nesting inside an ignored field ends in RecursionError, bad text in UnicodeDecodeError.
-_MALFORMED = (msgspec.MsgspecError, ValueError, RecursionError)
 
 
 def encode_control(message: Control) -> bytes:
@@ -88,7 +87,7 @@ def encode_control(message: Control) -> bytes:
 def decode_control(body: bytes) -> Control:
     try:
         return _decoder.decode(body)
-    except _MALFORMED as error:
+    except MALFORMED as error:
         _refuse_newer(body)
         why = f"it cannot be read: {error}"
         raise RemoteProtocolError("control message", why, "send HELLO, HEARTBEAT or BYE") from None
@@ -98,7 +97,7 @@ def _refuse_newer(body: bytes) -> None:
     """A HELLO we cannot read, of a version we do not know, is no nonsense: say what we speak."""
     try:
         theirs = _versions_decoder.decode(body)
-    except _MALFORMED:
+    except MALFORMED:
         return
     if theirs.wire > WIRE_VERSION:
         raise _no_common_version((OLDEST_WIRE, WIRE_VERSION), (theirs.oldest, theirs.wire))

@@ -13,12 +13,13 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from trunkline.core.codec import Codec
 from trunkline.core.errors import RemoteProtocolError, TrunklineError
 from trunkline.core.ids import NodeId, Position
 from trunkline.net.channels import Channel
 from trunkline.store import flood
 from trunkline.store.flood import Store
-from trunkline.topology.parents import LinkRow, Topology
+from trunkline.topology.parents import LINK_ROWS, LinkRow, Topology
 from trunkline.trunk import asks, messages
 from trunkline.trunk.carry import Carrier
 from trunkline.trunk.log import Applied, Chunk
@@ -33,6 +34,9 @@ class NodeRecord(msgspec.Struct, frozen=True):
     addresses: tuple[str, ...]
     incarnation: int
     capabilities: tuple[str, ...] = ("store",)
+
+
+NODE_RECORDS: Codec[NodeRecord] = Codec("node record", NodeRecord)
 
 
 @dataclass(frozen=True)
@@ -71,7 +75,7 @@ class SiteCore:
 
     def begin(self, now: float) -> list[Effect]:
         record = NodeRecord(self.addresses, self.incarnation)
-        return self._frames(self.store.persist(f"node:{self.identity}", msgspec.msgpack.encode(record), now))
+        return self._frames(self.store.persist(f"node:{self.identity}", NODE_RECORDS.encode(record), now))
 
     def lead(self, epoch: int, log_id: str, head: Position, now: float) -> list[Effect]:
         """This node now speaks for its site; the epoch of its lease is the incarnation."""
@@ -111,10 +115,10 @@ class SiteCore:
     def message(self, peer: NodeId, channel: Channel, body: bytes, now: float) -> list[Effect]:
         match channel:
             case Channel.STORE:
-                effects: list[Effect] = self._frames(self.store.receive(str(peer), flood.decode(body), now))
+                effects: list[Effect] = self._frames(self.store.receive(str(peer), flood.CODEC.decode(body), now))
                 return effects + self._update_topology(now)
             case Channel.TRUNK:
-                message = messages.decode(body)
+                message = messages.CODEC.decode(body)
                 if self._neighbours.get(peer.site) != peer:
                     raise RemoteProtocolError("trunk message", f"the link with {peer} carries nothing", "configure the link")
                 return self._carried(self.carrier.receive(peer.site, message, now)) if self.carrier else []
@@ -156,8 +160,8 @@ class SiteCore:
         """Every node the store knows of; what cannot be read is as if it were not there."""
         found: dict[NodeId, NodeRecord] = {}
         for key, data in self.store.matching("node:").items():
-            with suppress(TrunklineError, msgspec.MsgspecError):
-                found[NodeId.parse(key.removeprefix("node:"))] = msgspec.msgpack.decode(data, type=NodeRecord)
+            with suppress(TrunklineError):
+                found[NodeId.parse(key.removeprefix("node:"))] = NODE_RECORDS.decode(data)
         return found
 
     def links(self) -> dict[str, LinkRow]:
@@ -167,7 +171,7 @@ class SiteCore:
     def link_row(self, site: str) -> LinkRow | None:
         value = self.store.values.get(f"link:{site}")
         with suppress(TrunklineError):
-            return LinkRow.decode(value.data) if value is not None and value.data is not None else None
+            return LINK_ROWS.decode(value.data) if value is not None and value.data is not None else None
         return None
 
     # -- inside
@@ -186,16 +190,18 @@ class SiteCore:
             self._link_counter += 1
             row = LinkRow(self.incarnation, self._said)
             key = f"link:{self.identity.site}"
-            effects += self._frames(self.store.persist(key, row.encode(), now, version=row.version(self._link_counter)))
+            effects += self._frames(
+                self.store.persist(key, LINK_ROWS.encode(row), now, version=row.version(self._link_counter))
+            )
         if self.topology.compute(self.neighbours(), self.links()):
             effects += self._carried(self.carrier.set_parents(self.topology.parents()))
         return effects
 
     def _frames(self, sends: Sequence[flood.Send]) -> list[Effect]:
-        return [Frame(NodeId.parse(s.peer), Channel.STORE, flood.encode(s.message)) for s in sends]
+        return [Frame(NodeId.parse(s.peer), Channel.STORE, flood.CODEC.encode(s.message)) for s in sends]
 
     def _carried(self, effects: Sequence[asks.Effect]) -> list[Effect]:
         return [self._frame(e) if isinstance(e, asks.Send) else e for e in effects]
 
     def _frame(self, send: asks.Send) -> Frame:
-        return Frame(self._neighbours[send.site], Channel.TRUNK, messages.encode(send.message))
+        return Frame(self._neighbours[send.site], Channel.TRUNK, messages.CODEC.encode(send.message))

@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from trunkline.core.codec import Codec
 from trunkline.core.errors import RemoteProtocolError
 from trunkline.store.values import Outcome, Reason, Value, merge, refusal
 
@@ -54,19 +55,7 @@ class SyncReply(msgspec.Struct, frozen=True, array_like=True, tag="sync!"):
 
 
 StoreMessage = Publish | SyncRequest | SyncReply
-_encoder = msgspec.msgpack.Encoder()
-_decoder: msgspec.msgpack.Decoder[StoreMessage] = msgspec.msgpack.Decoder(StoreMessage)
-
-
-def encode(message: StoreMessage) -> bytes:
-    return _encoder.encode(message)
-
-
-def decode(body: bytes) -> StoreMessage:
-    try:
-        return _decoder.decode(body)
-    except msgspec.MsgspecError as error:
-        raise RemoteProtocolError("store message", str(error), "run the same version on both sides") from None
+CODEC: Codec[StoreMessage] = Codec("store message", StoreMessage)
 
 
 @dataclass(frozen=True)

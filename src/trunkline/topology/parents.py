@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from trunkline.core.errors import RemoteProtocolError
+from trunkline.core.codec import Codec
 
 
 class LinkRow(msgspec.Struct, frozen=True):
@@ -30,19 +30,12 @@ class LinkRow(msgspec.Struct, frozen=True):
     incarnation: int
     hears: tuple[str, ...]
 
-    def encode(self) -> bytes:
-        return msgspec.msgpack.encode(self)
-
-    @classmethod
-    def decode(cls, data: bytes) -> LinkRow:
-        try:
-            return msgspec.msgpack.decode(data, type=cls)
-        except msgspec.MsgspecError as error:
-            raise RemoteProtocolError("link row", str(error), "run the same version on both sides") from None
-
     def version(self, counter: int) -> int:
         """A new leader's row always wins over its predecessor's."""
         return self.incarnation << 32 | counter
+
+
+LINK_ROWS: Codec[LinkRow] = Codec("link row", LinkRow)
 
 
 class Row(msgspec.Struct, frozen=True):

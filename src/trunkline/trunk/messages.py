@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from trunkline.core.errors import RemoteProtocolError
+from trunkline.core.codec import Codec
 from trunkline.core.ids import Position
 from trunkline.trunk.log import Applied, Entry
 
@@ -68,16 +68,4 @@ class Reset(msgspec.Struct, frozen=True, array_like=True, tag="reset"):
 
 
 TrunkMessage = Subscribe | Stop | Batch | Taken | Ack | Reset
-_encoder = msgspec.msgpack.Encoder()
-_decoder: msgspec.msgpack.Decoder[TrunkMessage] = msgspec.msgpack.Decoder(TrunkMessage)
-
-
-def encode(message: TrunkMessage) -> bytes:
-    return _encoder.encode(message)
-
-
-def decode(body: bytes) -> TrunkMessage:
-    try:
-        return _decoder.decode(body)
-    except msgspec.MsgspecError as error:
-        raise RemoteProtocolError("trunk message", str(error), "run the same version on both sides") from None
+CODEC: Codec[TrunkMessage] = Codec("trunk message", TrunkMessage)
