@@ -13,14 +13,7 @@ from bridge_hub import Hub, cluster, clusters, compliance, event, events, verdic
 from trunkline.bridge.workers import Workers, waiting_for
 from trunkline.core.bundle import Bundle
 from trunkline.core.clock import SystemClock
-
-
-def eventually(holds: Callable[[], bool], seconds: float = 30.0) -> None:
-    deadline = time.monotonic() + seconds
-    pause = threading.Event()
-    while not holds():
-        assert time.monotonic() < deadline, "it never came to hold"
-        pause.wait(0.01)
+from waiting import eventually
 
 
 class Running:

@@ -7,8 +7,7 @@ import pwd
 import shutil
 import signal
 import socket
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -18,6 +17,7 @@ import pytest
 from trunkline.core.errors import Terminal
 from trunkline.db import embedded
 from trunkline.db.embedded import EmbeddedPostgres
+from waiting import eventually
 
 FAST = {"fsync": "off"}
 FREE_PORT = embedded.free_port
@@ -52,14 +52,6 @@ def processes_of(folder: Path) -> list[str]:
             if str(folder) in words or where.startswith(str(folder)):
                 found.append(words)
     return found
-
-
-def eventually(predicate: Callable[[], bool], seconds: float = 20.0) -> bool:
-    deadline = time.monotonic() + seconds
-    while not predicate():
-        assert time.monotonic() < deadline, "it never came true"
-        time.sleep(0.02)
-    return True
 
 
 def value(dsn: str, query: str) -> object:
@@ -125,7 +117,7 @@ def test_after_kill_9_it_starts_at_once_with_what_was_committed(server: Embedded
     uncommitted.close()
     assert value(server.start(), "SELECT sum(n) FROM kept") == 42
     server.stop()
-    assert eventually(lambda: not processes_of(server.folder))
+    eventually(lambda: not processes_of(server.folder))
 
 
 def test_after_kill_9_it_waits_for_what_the_killed_one_left_running(server: EmbeddedPostgres) -> None:

@@ -17,15 +17,9 @@ import pytest
 from trunkline.core.clock import ManualClock
 from trunkline.core.errors import Fenced
 from trunkline.db.lease import Grant, Tenure, Terms, acquire, commit_fenced, connect_fenced, release, renew
+from waiting import eventually
 
 Conn = psycopg.Connection[Any]
-
-
-def eventually(predicate: Callable[[], bool], seconds: float = 20.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not predicate():
-        assert time.monotonic() < deadline, "it never came true"
-        time.sleep(0.01)
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,15 +15,9 @@ from trunkline.cli.demo.fleet import HUB, RELAY, Site, write_certificates, write
 from trunkline.cli.demo.processes import Child, stop_all
 from trunkline.db.embedded import free_port
 from trunkline.queues.client import QueueClient
+from waiting import eventually
 
 LEAVES = ("leaf-1", "leaf-2")
-
-
-def eventually(what: str, done: Callable[[], bool], seconds: float = 60.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not done():
-        assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
-        time.sleep(0.05)
 
 
 class Fleet:
@@ -75,7 +68,7 @@ class Fleet:
     def wait_joined(self) -> None:
         for site in self.sites:
             others = {s.name for s in self.sites} - {site.name}
-            eventually(f"{site.name} has a path to every origin", lambda s=site.name, o=others: set(self.paths(s)) == o)
+            eventually(lambda s=site.name, o=others: set(self.paths(s)) == o)
 
 
 @pytest.fixture(scope="module")
@@ -96,7 +89,7 @@ def batch(name: str, count: int = 40) -> list[bytes]:
 def test_nodes_find_each_other_from_one_seed_and_agree_on_paths(fleet: Fleet) -> None:
     nodes = {f"node:{site.name}/node-1" for site in fleet.sites}
     for site in fleet.sites:
-        eventually(f"{site.name} knows all nodes", lambda s=site.name: set(fleet.ask(s, "store/fleet?prefix=node:")) == nodes)
+        eventually(lambda s=site.name: set(fleet.ask(s, "store/fleet?prefix=node:")) == nodes)
     assert fleet.paths("leaf-1") == {"relay": ["relay"], "hub": ["relay", "hub"], "leaf-2": ["relay", "leaf-2"]}
     assert fleet.paths("hub")["leaf-2"] == ["relay", "leaf-2"]
 
@@ -110,7 +103,7 @@ def test_g3_an_entry_for_two_sites_behind_one_relay_crosses_the_relay_s_link_onc
     counts = {leaf: len(fleet.received(leaf, HUB)) for leaf in LEAVES}
     fleet.transmit(HUB, payloads, *LEAVES)
     for leaf in LEAVES:
-        eventually(f"{leaf} has all", lambda leaf=leaf: fleet.received(leaf, HUB)[counts[leaf] :] == payloads)
+        eventually(lambda leaf=leaf: fleet.received(leaf, HUB)[counts[leaf] :] == payloads)
     assert sent() - before == len(payloads)
     assert fleet.received(RELAY, HUB) == []
 
@@ -130,7 +123,7 @@ def test_g1_g4_kill_9_of_every_node_loses_nothing_repeats_nothing_and_keeps_the_
         process.wait()
         fleet.nodes[victim].start()
     for leaf in LEAVES:
-        eventually(f"{leaf} has all", lambda leaf=leaf: len(fleet.received(leaf, HUB)) >= counts[leaf] + len(expected))
+        eventually(lambda leaf=leaf: len(fleet.received(leaf, HUB)) >= counts[leaf] + len(expected))
         assert fleet.received(leaf, HUB)[counts[leaf] :] == expected
 
 
@@ -141,7 +134,7 @@ def test_an_event_posted_to_a_node_is_routed_into_the_queue_and_arrives(fleet: F
     answer = fleet.post("leaf-2", alarm)
     assert answer.json() == {"routes": ["alarms-to-hub"], "durable": True}
     assert fleet.post("leaf-2", {"kind": "noise"}).json() == {"routes": [], "durable": False}
-    eventually("the hub has the alarm", lambda: len(fleet.received(HUB, "leaf-2", "status")) == 1)
+    eventually(lambda: len(fleet.received(HUB, "leaf-2", "status")) == 1)
     assert json.loads(fleet.received(HUB, "leaf-2", "status")[0]) == [alarm]
 
 
@@ -154,7 +147,7 @@ def test_a_node_waits_for_its_database_and_stops_when_told(tmp_path: Path) -> No
     node = Child("lonely", ("node", "run", "--config", str(site.config)), tmp_path / "node.log", str(tmp_path))
     node.start()
     try:
-        eventually("it says why it waits", lambda: "the database does not answer" in node.tail())
+        eventually(lambda: "the database does not answer" in node.tail())
         assert node.alive()
         node.stop()
         assert node.process is not None

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
-import threading
-import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -153,11 +151,3 @@ def history(site: str, rng: random.Random, steps: int) -> Iterator[Message]:
         yield events(site, step + 1, f"e{step}", f"e{step // 2}")
     yield clusters(site, generation + 5, "last")
     yield compliance(site, steps + 1, generation + 5, "last")
-
-
-def eventually(holds: Callable[[], bool], seconds: float = 60.0, why: Callable[[], object] = lambda: "") -> None:
-    deadline = time.monotonic() + seconds
-    pause = threading.Event()
-    while not holds():
-        assert time.monotonic() < deadline, f"it never came to hold: {why()}"
-        pause.wait(0.02)

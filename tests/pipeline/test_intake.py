@@ -16,7 +16,6 @@ from fleet_feed import (
     clusters,
     compliance,
     events,
-    eventually,
     forged,
     history,
     queue_of,
@@ -34,6 +33,7 @@ from trunkline.pipeline.conflate import Conflated, Survivor
 from trunkline.pipeline.intake import Intake, require_all_read
 from trunkline.pipeline.queue_source import Settings
 from trunkline.pipeline.session import Spark
+from waiting import eventually
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
@@ -20,14 +18,6 @@ from trunkline.queues.stamper import Stamper, random_mark
 
 LEASE = "leader"
 APP = QueueClient("app")
-
-
-def eventually(condition: Callable[[], bool], seconds: float = 20.0) -> None:
-    deadline = time.monotonic() + seconds
-    pause = threading.Event()
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come to pass in time"
-        pause.wait(0.005)
 
 
 @dataclass

@@ -12,7 +12,9 @@ from itertools import count, groupby
 from pathlib import Path
 
 import pytest
-from queue_site import Site, eventually
+from queue_site import Site
+
+from waiting import eventually
 
 SCRIPT = Path(__file__).with_name("killed_process.py")
 ROLES = ("write", "stamp", "carry")

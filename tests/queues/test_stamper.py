@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import threading
 
-from queue_site import APP, Site, eventually
+from queue_site import APP, Site
 
 from trunkline.core.ids import START, Position
 from trunkline.queues.client import QueueClient
 from trunkline.queues.stamper import Stamped, random_mark, read_log_id
+from waiting import eventually
 
 
 def test_a_round_stamps_what_is_committed_in_ticket_order(site: Site) -> None:

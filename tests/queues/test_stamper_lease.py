@@ -8,12 +8,13 @@ from typing import Any
 
 import psycopg
 import pytest
-from queue_site import Site, eventually
+from queue_site import Site
 
 from trunkline.core.errors import Fenced
 from trunkline.core.ids import START, Position
 from trunkline.db.lease import Grant, release, renew
 from trunkline.queues.stamper import BUSY_SECONDS, IDLE_SECONDS, Stamped
+from waiting import eventually
 
 Meddle = Callable[[Site, psycopg.Connection[Any], Grant], None]
 

@@ -11,7 +11,9 @@ from itertools import count, groupby
 from typing import Any
 
 import psycopg
-from queue_site import APP, Site, eventually
+from queue_site import APP, Site
+
+from waiting import eventually
 
 WRITERS = 8
 SECONDS = 3.0
