@@ -33,8 +33,12 @@ def test_every_command_has_help_with_an_example(words: list[str]) -> None:
         (["pipeline", "run", "--config", "nowhere.yaml"], "nowhere.yaml"),
     ],
 )
-def test_a_mistake_is_one_error_with_a_next_step_and_no_traceback(words: list[str], thing: str) -> None:
+def test_a_mistake_is_one_error_with_a_next_step_and_leaves_nothing(
+    words: list[str], thing: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
     done = run(*words)
+    assert list(tmp_path.iterdir()) == []
     assert done.returncode == 2
     assert done.stderr.startswith("error: ")
     assert thing in done.stderr

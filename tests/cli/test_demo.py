@@ -47,7 +47,7 @@ def demo(folder: Path, *words: str) -> Iterator[subprocess.Popen[str]]:
 @pytest.mark.spark
 @pytest.mark.timeout(300)
 def test_under_chaos_the_hub_s_rows_equal_every_site_s_and_nothing_is_left_behind(tmp_path: Path) -> None:
-    with demo(tmp_path, "--chaos", "--for", "40s", "--json") as process:
+    with demo(tmp_path, "--chaos", "--for", "70s", "--json") as process:
         out, err = process.communicate()
     assert process.returncode == 0, err[-6000:]
     verdict = json.loads(out)

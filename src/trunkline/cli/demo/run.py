@@ -125,24 +125,27 @@ def chaos_schedule(fleet: Fleet) -> list[tuple[float, list[Child]]]:
 
 def run_demo(sites: int, seconds: float | None, chaos: bool, as_json: bool, keep: Path | None) -> int:
     """Exit code: 0 when the hub's rows equal the sites', 1 when not, 130 when interrupted."""
-    console = Console(stderr=as_json)
-    folder = (keep or Path(tempfile.mkdtemp(prefix="trunkline-demo-"))).resolve()
     if keep is not None and keep.exists() and any(keep.iterdir()):
         raise Invalid(f"--keep {keep}", "the folder is not empty", "name a new one")
-    folder.mkdir(parents=True, exist_ok=True)
-    fleet = Fleet(folder, plan_sites(sites, folder), console)
+    folder = (keep or Path(tempfile.mkdtemp(prefix="trunkline-demo-"))).resolve()
     try:
+        fleet = Fleet(folder, plan_sites(sites, folder), Console(stderr=as_json))
         with fleet.patience.listening():
-            try:
-                return _show(fleet, seconds, chaos, as_json)
-            except Interrupted:
-                console.print("interrupted: stopping everything …")
-                return 130
-            finally:
-                fleet.stop()
+            return _show_and_stop(fleet, seconds, chaos, as_json)
     finally:
         if keep is None:
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def _show_and_stop(fleet: Fleet, seconds: float | None, chaos: bool, as_json: bool) -> int:
+    fleet.folder.mkdir(parents=True, exist_ok=True)
+    try:
+        return _show(fleet, seconds, chaos, as_json)
+    except Interrupted:
+        fleet.console.print("interrupted: stopping everything …")
+        return 130
+    finally:
+        fleet.stop()
 
 
 def _show(fleet: Fleet, seconds: float | None, chaos: bool, as_json: bool) -> int:
