@@ -1,6 +1,8 @@
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
 T ?= tests
+B ?= $(filter-out harness,$(basename $(notdir $(wildcard benchmarks/*.py))))
+SIZE ?= full
 BIN := .venv/bin
 
 .PHONY: help venv demo test lint soak bench clean
@@ -25,8 +27,8 @@ test: lint ## lint, then the tests on real Postgres and Spark (make test T=tests
 soak: venv ## long runs: many universes, many kill points
 	@TRUNKLINE_SOAK=1 $(BIN)/pytest --timeout 3600 -s $(T)
 
-bench: venv ## benchmarks; each prints one JSON document
-	@for file in benchmarks/bench_*.py; do $(BIN)/python $$file || exit 1; done
+bench: venv ## benchmarks with goals (make bench B=net SIZE=small runs one; results in benchmarks/results)
+	@for name in $(B); do $(BIN)/python benchmarks/$$name.py --size $(SIZE) || exit 1; done
 
 clean: ## remove .venv and everything that was made
 	@rm -rf .venv .cache .pytest_cache .mypy_cache .ruff_cache .hypothesis dist build

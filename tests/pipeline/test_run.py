@@ -17,6 +17,7 @@ from fleet_feed import Feed, Model, clusters, history, queue_of, status_of, wait
 
 from trunkline.core.config import ProcessConfig
 from trunkline.core.errors import Invalid
+from trunkline.core.secret import ConnectionString
 from trunkline.pipeline.run import run_pipeline
 from waiting import eventually
 
@@ -102,7 +103,7 @@ def throw_everybody_out(dsn: str) -> None:
 
 def test_a_site_without_a_bridge_is_told_so(dsn: str) -> None:
     with pytest.raises(Invalid, match="no bridge"):
-        run_pipeline(ProcessConfig(site="a", database=dsn))
+        run_pipeline(ProcessConfig(site="a", database=ConnectionString.plain(dsn)))
 
 
 @pytest.mark.spark

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
 import logging
-import os
 import re
-import signal
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -17,6 +13,8 @@ import typer
 from rich.console import Console
 
 from trunkline import __version__
+from trunkline.cli import ca, config, node, sim, token
+from trunkline.cli.options import ConfigOption
 from trunkline.core.config import load_config
 from trunkline.core.errors import Invalid, TrunklineError
 
@@ -28,12 +26,10 @@ app = typer.Typer(
     rich_markup_mode="rich",
     help="Keeps a fleet of sites in step.\n\nTry it: [bold]trunkline demo --for 60s[/]",
 )
-node_app = typer.Typer(no_args_is_help=True, help="The node of a site: store, topology, trunk, queues, API.")
 pipeline_app = typer.Typer(no_args_is_help=True, help="The data pipeline on Spark: at a hub, the status bridge.")
-app.add_typer(node_app, name="node")
+for part in (ca, config, node, sim, token):
+    app.add_typer(part.app, name=part.__name__.rpartition(".")[2])
 app.add_typer(pipeline_app, name="pipeline")
-
-ConfigOption = Annotated[Path, typer.Option("--config", help="YAML file of this process.", dir_okay=False)]
 
 
 def _log_to_stderr() -> None:
@@ -88,56 +84,9 @@ def demo_application(
     run_application(site, hub, database, node_file, tuple(policy_site), pace)
 
 
-@node_app.command("run")
-def node_run(config: ConfigOption) -> None:
-    """Runs a site's node until it is told to stop.
-
-    Example: [bold]trunkline node run --config site.yaml[/]
-    """
-    asyncio.run(_run_node(config))
-
-
-async def _run_node(path: Path) -> None:
-    from trunkline.api.app import create_app
-    from trunkline.api.server import serve
-    from trunkline.node.node import Node
-
-    config = load_config(path)
-    node = Node(config)
-    stop, started = asyncio.Event(), asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
-
-    where = config.runtime / "node.json"
-
-    def tell(api: str) -> None:
-        """Says in the runtime folder where this node listens."""
-        draft = where.with_suffix(".draft")
-        draft.write_text(json.dumps({"pid": os.getpid(), "link": node.address, "api": api}))
-        draft.replace(where)
-
-    async def run_node() -> None:
-        try:
-            await node.run(stop, started.set)
-        finally:
-            started.set()
-
-    async def serve_api() -> None:
-        await started.wait()
-        if not stop.is_set():
-            await serve(create_app(node), config.api.listen, tell, stop)
-
-    try:
-        async with asyncio.TaskGroup() as group:
-            group.create_task(run_node())
-            group.create_task(serve_api())
-    finally:
-        where.unlink(missing_ok=True)
-
-
 @pipeline_app.command("run")
 def pipeline_run(
-    config: ConfigOption,
+    file: ConfigOption,
     fast_start: Annotated[bool, typer.Option("--fast-start", help="Starts sooner and runs slower: for trying out.")] = False,
 ) -> None:
     """Runs the status bridge of a hub on Spark until it is told to stop.
@@ -146,7 +95,7 @@ def pipeline_run(
     """
     from trunkline.pipeline.run import run_pipeline
 
-    raise typer.Exit(run_pipeline(load_config(config), fast_start))
+    raise typer.Exit(run_pipeline(load_config(file), fast_start))
 
 
 @app.command()

@@ -61,7 +61,7 @@ class Node:
             self.identity, config.tls, self._hello, self, config.link.heartbeat_seconds, self._clock, random
         )
         self._keeper = LeaseKeeper(
-            config.database, LEASE, LEADER_TERMS, self._clock, self._soon_role, lambda: self._soon_role(None)
+            config.database.reveal(), LEASE, LEADER_TERMS, self._clock, self._soon_role, lambda: self._soon_role(None)
         )
         self._leadership: Leadership | None = None
         self._roles: asyncio.Queue[Grant | None] = asyncio.Queue()
@@ -77,7 +77,7 @@ class Node:
         self._loop = asyncio.get_running_loop()
         if not await self._migrated(stop):
             return
-        self._pool = open_pool(self.config.database, 4, "ingest")
+        self._pool = open_pool(self.config.database.reveal(), 4, "ingest")
         try:
             self.address = await self._endpoint.start(self.config.link.listen)
             self._core.addresses = (self.address,)
@@ -104,7 +104,7 @@ class Node:
         backoff = Backoff(0.2, 5.0, random)
         while not stop.is_set():
             try:
-                await asyncio.to_thread(migrate, self.config.database, "queues")
+                await asyncio.to_thread(migrate, self.config.database.reveal(), "queues")
                 return True
             except psycopg.OperationalError as error:
                 log.warning("the database does not answer; trying again", reason=str(error).strip())
@@ -139,7 +139,7 @@ class Node:
         leadership = None
         while leadership is None and self._roles.empty():
             try:
-                leadership = await asyncio.to_thread(Leadership, self.config.database, grant, on_head)
+                leadership = await asyncio.to_thread(Leadership, self.config.database.reveal(), grant, on_head)
             except (psycopg.Error, PoolTimeout) as error:
                 log.warning("cannot lead yet: the database does not answer", reason=str(error).strip())
                 await asyncio.sleep(0.5)

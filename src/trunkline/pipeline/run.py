@@ -47,7 +47,7 @@ def run_pipeline(config: ProcessConfig, fast_start: bool = False) -> int:
     stop = threading.Event()
     _stop_on_signals(stop)
     with Scratch(config.runtime) as scratch:
-        if not _migrate(config.database, stop):
+        if not _migrate(config.database.reveal(), stop):
             return 0
         spark = open_session(scratch, f"trunkline-{config.site}", fast_start)
         _stop_on_signals(stop)  # Spark has put its own handler in place
@@ -64,7 +64,8 @@ def run_pipeline(config: ProcessConfig, fast_start: bool = False) -> int:
 def _serve(config: ProcessConfig, bridge: BridgeConfig, spark: Spark, scratch: Path, stop: threading.Event) -> None:
     clock = SystemClock()
     news: queue.SimpleQueue[Grant | None] = queue.SimpleQueue()
-    keeper = LeaseKeeper(config.database, LEASE, STANDBY_TERMS, clock, news.put, lambda: news.put(None))
+    dsn = config.database.reveal()
+    keeper = LeaseKeeper(dsn, LEASE, STANDBY_TERMS, clock, news.put, lambda: news.put(None))
     halves: Halves | None = None
     keeper.start()
     try:
@@ -75,7 +76,7 @@ def _serve(config: ProcessConfig, bridge: BridgeConfig, spark: Spark, scratch: P
                 if halves is not None:
                     halves.supervise()
                 continue
-            halves = _replaced(halves, grant, Halves(spark, config.database, bridge, grant, scratch, clock) if grant else None)
+            halves = _replaced(halves, grant, Halves(spark, dsn, bridge, grant, scratch, clock) if grant else None)
     finally:
         _replaced(halves, None, None)
         keeper.stop()

@@ -1,17 +1,10 @@
-"""Rates of the queues' steps on one Postgres with fsync on, at one size and at twice that size; prints JSON.
-
-Each step runs alone, so that its own cost shows, and the best of three runs counts. `calibration` is a fixed
-pure-Python loop, to compare machines.
-`ratio` is time at twice the size over time at the size: about 2 when a step does not depend on what is already there.
-"""
+"""Rates of the queues' steps with entries of 1 KiB on one Postgres with fsync on; each step runs alone, the best run counts."""
 
 from __future__ import annotations
 
-import json
 import os
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +12,7 @@ from pathlib import Path
 import psycopg
 from psycopg import sql
 
+from harness import Result, Size, growth, run, seconds
 from trunkline.db.embedded import EmbeddedPostgres
 from trunkline.db.lease import acquire, connect_fenced
 from trunkline.db.migrate import migrate
@@ -47,17 +41,6 @@ class Site:
     stamper: Stamper
     log: PostgresLog
     sink: PostgresSink
-
-
-def seconds(work: Callable[[], object]) -> float:
-    begun = time.perf_counter()
-    work()
-    return time.perf_counter() - begun
-
-
-def calibration() -> float:
-    """Million turns of an empty loop per second."""
-    return 2.0 / seconds(lambda: [None for _ in range(2_000_000)])
 
 
 def transmit_many(site: Site, entries: int) -> None:
@@ -128,28 +111,21 @@ def measure(server: EmbeddedPostgres, name: str, entries: int, singles: int) -> 
         return steps(Site(dsn, app, stamper, PostgresLog(pool), PostgresSink(pool, grant)), entries, singles)
 
 
-def main() -> None:
-    sizes = dict.fromkeys(("transmit_many", "stamp", "read", "append", "consume"), ENTRIES)
-    sizes |= {"transmit": SINGLES, "stamp_singles": SINGLES}
+def best(runs: list[dict[str, float]], step: str) -> float:
+    return min(run[step] for run in runs)
+
+
+def measure_all(size: Size) -> list[Result]:
+    entries, singles, turns = (ENTRIES, SINGLES, RUNS) if size is Size.FULL else (ENTRIES // 10, SINGLES // 10, 1)
+    sizes = dict.fromkeys(("transmit_many", "stamp", "read", "append", "consume"), entries)
+    sizes |= {"transmit": singles, "stamp_singles": singles}
     with tempfile.TemporaryDirectory() as folder, EmbeddedPostgres(Path(folder) / "postgres") as server:
-        measure(server, "warm", ENTRIES // 10, SINGLES // 10)
-        runs = [
-            (measure(server, f"once{n}", ENTRIES, SINGLES), measure(server, f"twice{n}", 2 * ENTRIES, 2 * SINGLES))
-            for n in range(RUNS)
-        ]
-    once = {step: min(single[step] for single, _ in runs) for step in sizes}
-    twice = {step: min(double[step] for _, double in runs) for step in sizes}
-    report = {
-        "benchmark": "queues",
-        "calibration_million_loops_per_second": round(calibration(), 1),
-        "cores": os.cpu_count(), "load_average": round(os.getloadavg()[0], 1),
-        "entries": ENTRIES, "payload_bytes": PAYLOAD, "transaction_entries": BATCH, "chunk_entries": CHUNK,
-        "entries_per_second": {step: round(size / once[step]) for step, size in sizes.items()},
-        "entries_per_second_doubled": {step: round(2 * size / twice[step]) for step, size in sizes.items()},
-        "ratio": {step: round(twice[step] / once[step], 2) for step in sizes},
-    }  # fmt: skip
-    print(json.dumps(report, indent=2))
+        measure(server, "warm", entries // 10, singles // 10)
+        once = [measure(server, f"once{n}", entries, singles) for n in range(turns)]
+        twice = [measure(server, f"twice{n}", 2 * entries, 2 * singles) for n in range(turns)]
+    rates = [Result(f"{step}_per_s", round(count / best(once, step)), "entries/s") for step, count in sizes.items()]
+    return rates + [growth(step, best(once, step), best(twice, step)) for step in sizes]
 
 
 if __name__ == "__main__":
-    main()
+    run("queues", measure_all)
