@@ -75,16 +75,20 @@ def free_port() -> int:
 
 
 class EmbeddedPostgres:
-    """`launch` and `wait_ready` are apart, so that several servers can start at once. `stop` may be called always."""
+    """`launch` and `wait_ready` are apart, so that several servers can start at once. `stop` may be called always.
 
-    def __init__(self, folder: Path, settings: Mapping[str, str] | None = None) -> None:
+    Without a `port` every launch takes a free one.
+    """
+
+    def __init__(self, folder: Path, settings: Mapping[str, str] | None = None, port: int = 0) -> None:
         self.folder = folder
         self.data = folder / "data"
         self.making = folder / "data.making"
         self.passfile = folder / "passfile"
         self.log = folder / "postgres.log"
         self.settings = dict(settings or {})
-        self.port = 0
+        self.port = port
+        self._fixed_port = port
         self._log_start = 0
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -139,7 +143,7 @@ class EmbeddedPostgres:
     def launch(self) -> None:
         if self._process is not None and self._process.poll() is None:
             return
-        self.port = free_port()
+        self.port = self._fixed_port or free_port()
         settings = {
             "port": str(self.port),
             "listen_addresses": "127.0.0.1",
