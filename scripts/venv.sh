@@ -39,5 +39,7 @@ say "making .venv with $("$python" -V)"
 say "installing $(grep -c == requirements.lock) locked packages; PySpark is a 456 MB source package that pip builds, so the first time takes some minutes"
 .venv/bin/python -m pip install --disable-pip-version-check --no-input --use-pep517 -c requirements.lock -e ".[$extras]" \
     | grep --line-buffered -E '^(Collecting|Building|Installing|Successfully)' | cut -c1-100 >&2
+say "preparing Spark (once)"
+.venv/bin/trunkline pipeline prepare >&2 || say "Spark will start some seconds later for it"
 echo "$want" > .venv/.current
 say "ready: .venv/bin/trunkline --help"

@@ -13,9 +13,7 @@ import typer
 from rich.console import Console
 
 from trunkline import __version__
-from trunkline.cli import ca, config, node, sim, token
-from trunkline.cli.options import ConfigOption
-from trunkline.core.config import load_config
+from trunkline.cli import ca, config, node, pipeline, sim, token
 from trunkline.core.errors import Invalid, TrunklineError
 
 app = typer.Typer(
@@ -26,10 +24,8 @@ app = typer.Typer(
     rich_markup_mode="rich",
     help="Keeps a fleet of sites in step.\n\nTry it: [bold]trunkline demo --for 60s[/]",
 )
-pipeline_app = typer.Typer(no_args_is_help=True, help="The data pipeline on Spark: at a hub, the status bridge.")
-for part in (ca, config, node, sim, token):
+for part in (node, pipeline, config, ca, token, sim):
     app.add_typer(part.app, name=part.__name__.rpartition(".")[2])
-app.add_typer(pipeline_app, name="pipeline")
 
 
 def _log_to_stderr() -> None:
@@ -82,20 +78,6 @@ def demo_application(
     from trunkline.cli.demo.application import run_application
 
     run_application(site, hub, database, node_file, tuple(policy_site), pace)
-
-
-@pipeline_app.command("run")
-def pipeline_run(
-    file: ConfigOption,
-    fast_start: Annotated[bool, typer.Option("--fast-start", help="Starts sooner and runs slower: for trying out.")] = False,
-) -> None:
-    """Runs the status bridge of a hub on Spark until it is told to stop.
-
-    Example: [bold]trunkline pipeline run --config hub.yaml[/]
-    """
-    from trunkline.pipeline.run import run_pipeline
-
-    raise typer.Exit(run_pipeline(load_config(file), fast_start))
 
 
 @app.command()

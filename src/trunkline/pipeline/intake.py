@@ -81,9 +81,8 @@ class Intake:
         shutil.rmtree(self._checkpoints, ignore_errors=True)
         folder = self._checkpoints / uuid.uuid4().hex
         folder.mkdir(parents=True)
-        session = self._spark.session
-        session.dataSource.register(QueueSource)
-        stream = session.readStream.format(FORMAT).options(**self._settings.options()).load()
+        self._spark.register(QueueSource)
+        stream = self._spark.session.readStream.format(FORMAT).options(**self._settings.options()).load()
         self._draining.clear()
         self._query = (
             stream.writeStream.queryName(f"{QUERY_NAME}-{folder.name}")

@@ -44,7 +44,7 @@ _SCHEMA = pa.schema(
         ("payload", pa.binary()),
     ]
 )
-_DDL = ", ".join(
+SCHEMA = ", ".join(
     f"{field.name} {({pa.int64(): 'BIGINT', pa.binary(): 'BINARY'}).get(field.type, 'STRING')}" for field in _SCHEMA
 )
 # Of both, what comes first ends an Arrow batch: few rows are slow, many large ones do not fit a worker.
@@ -183,7 +183,7 @@ class QueueSource(DataSource):
         return FORMAT
 
     def schema(self) -> str:
-        return _DDL
+        return SCHEMA
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         return QueueReader(Settings.of(self.options))

@@ -1,27 +1,46 @@
-"""Warming up: everything a batch needs is used once before the lease is asked for, so that a takeover is quick."""
+"""Warming up: everything a batch needs is used once before the lease is asked for, so that a takeover is quick.
+
+The three trials wait for each other's processes more than they compute, so they run side by side.
+"""
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from pyspark.sql import DataFrame
 
 from trunkline.pipeline.conflate import conflate
-from trunkline.pipeline.queue_source import FORMAT, QueueSource
+from trunkline.pipeline.queue_source import FORMAT, SCHEMA, QueueSource
 from trunkline.pipeline.session import Spark
+
+
+def warm_up(spark: Spark, scratch: Path) -> None:
+    with ThreadPoolExecutor(3, "warm-up") as threads:
+        trials = (
+            threads.submit(_plan_a_source, spark),
+            threads.submit(_run_a_query, spark, scratch / "warm-up"),
+            threads.submit(_conflate_nothing, spark),
+        )
+    for trial in trials:
+        trial.result()
+
+
+def _plan_a_source(spark: Spark) -> None:
+    spark.register(QueueSource)
+    spark.session.readStream.format(FORMAT).load()
+
+
+def _run_a_query(spark: Spark, checkpoints: Path) -> None:
+    trial = spark.session.readStream.format("rate-micro-batch").option("rowsPerBatch", "1").load()
+    writer = trial.writeStream.foreachBatch(_a_batch).trigger(once=True)
+    writer.option("checkpointLocation", checkpoints.as_uri()).start().awaitTermination(60)
 
 
 def _a_batch(_: DataFrame, __: int) -> None:
     pass
 
 
-def warm_up(spark: Spark, scratch: Path) -> None:
-    """The source's planner, a streaming query of one batch, and a conflation of nothing through Python workers."""
-    session = spark.session
-    session.dataSource.register(QueueSource)
-    schema = session.readStream.format(FORMAT).load().schema
-    trial = session.readStream.format("rate-micro-batch").option("rowsPerBatch", "1").load()
-    writer = trial.writeStream.foreachBatch(_a_batch).trigger(once=True)
-    query = writer.option("checkpointLocation", (scratch / "warm-up").as_uri()).start()
-    conflate(session.createDataFrame([], schema).mapInArrow(lambda batches: batches, schema), rows=0)
-    query.awaitTermination(60)
+def _conflate_nothing(spark: Spark) -> None:
+    nothing = spark.session.createDataFrame([], SCHEMA)
+    conflate(nothing.mapInArrow(lambda batches: batches, SCHEMA), rows=0)

@@ -53,18 +53,20 @@ class Fleet:
         return [*self.applications.values(), *pipeline, *self.nodes.values()]
 
     def start(self) -> None:
-        """The slowest first: Spark comes up while the rest does."""
-        self.console.print(f"starting {len(self.sites)} Postgres servers …")
-        self._start_servers()
-        self.patience.pause(0)
+        """The slowest first: Spark comes up while the rest does, and waits for its database last."""
         seed = f"127.0.0.1:{free_port()}"
         for site in self.sites:
+            self.servers[site.name] = EmbeddedPostgres(site.folder / "postgres", port=free_port())
+            site.folder.mkdir(parents=True)
             write_config(site, self.servers[site.name].dsn, seed, self.folder)
+        write_certificates(self.sites, self.folder)
         hub = self.sites[0]
         self.console.print("starting the hub's pipeline on Spark …")
         self.pipeline = self._child("pipeline", hub, "pipeline", "run", "--fast-start", "--config", str(hub.config))
+        self.console.print(f"starting {len(self.sites)} Postgres servers …")
+        self._start_servers()
+        self.patience.pause(0)
         self.console.print("starting the nodes and the applications …")
-        write_certificates(self.sites, self.folder)
         for site in self.sites:
             self.nodes[site.name] = self._child("node", site, "node", "run", "--config", str(site.config))
         self.patience.wait_until(self._nodes_up, NODES_UP_SECONDS, every=0.1)
@@ -74,11 +76,9 @@ class Fleet:
 
     def _start_servers(self) -> None:
         template: EmbeddedPostgres | None = None
-        for site in self.sites:
-            server = EmbeddedPostgres(site.folder / "postgres")
+        for server in self.servers.values():
             server.initialise(template)
             template = template or server
-            self.servers[site.name] = server
         for server in self.servers.values():
             server.launch()
         for server in self.servers.values():
