@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import signal
 import socket
 import threading
-from collections.abc import AsyncIterator
 
 import httpx
 import pytest
 from fastapi import FastAPI
+from memory_node import MemoryNode, bearing, running, token
 
+from trunkline.api.app import create_app
 from trunkline.api.server import serve
+from trunkline.core.config import ApiConfig
 from trunkline.core.errors import Invalid, Terminal
 
 
@@ -25,18 +26,6 @@ def small_app() -> FastAPI:
         return "hello"
 
     return app
-
-
-@contextlib.asynccontextmanager
-async def running(app: FastAPI, listen: str = "127.0.0.1:0") -> AsyncIterator[tuple[str, asyncio.Event]]:
-    bound: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-    stop = asyncio.Event()
-    async with asyncio.TaskGroup() as group:
-        group.create_task(serve(app, listen, bound.set_result, stop))
-        try:
-            yield await bound, stop
-        finally:
-            stop.set()
 
 
 def refuses(address: str) -> bool:
@@ -109,3 +98,38 @@ async def test_an_address_in_use_is_said_plainly() -> None:
 async def test_what_is_no_address_is_refused(listen: str) -> None:
     with pytest.raises(Invalid, match="address"):
         await serve(small_app(), listen, lambda _: None, asyncio.Event())
+
+
+@pytest.mark.parametrize("listen", ["0.0.0.0:0", "[::]:0"])
+@pytest.mark.parametrize("app", [create_app(MemoryNode()), small_app()], ids=["node", "any"])
+async def test_without_tokens_an_address_of_the_network_is_refused_before_anybody_can_connect(
+    app: FastAPI, listen: str
+) -> None:
+    bound: list[str] = []
+    with pytest.raises(Terminal, match="no tokens") as refused:
+        await serve(app, listen, bound.append, asyncio.Event())
+    assert bound == []
+    assert listen in refused.value.what
+    assert "trunkline token new" in refused.value.next_step
+
+
+@pytest.mark.parametrize("listen", ["127.0.0.1:0", "localhost:0", "[::1]:0"])
+async def test_without_tokens_loopback_is_served(listen: str) -> None:
+    async with running(create_app(MemoryNode()), listen) as (address, _), httpx.AsyncClient() as client:
+        assert (await client.get(f"http://{address}/v1/status")).status_code == 200
+
+
+async def test_with_tokens_the_network_is_served_to_who_has_one() -> None:
+    app = create_app(MemoryNode(), ApiConfig(tokens=(token("ops"),)))
+    async with running(app, "0.0.0.0:0") as (address, _), httpx.AsyncClient() as client:
+        url = f"http://127.0.0.1:{address.rpartition(':')[2]}/v1/status"
+        assert (await client.get(url)).status_code == 401
+        assert (await client.get(url, headers=bearing("ops"))).status_code == 200
+
+
+async def test_who_is_connected_is_not_what_a_header_says() -> None:
+    app = create_app(MemoryNode(), ApiConfig(tokens=(token("ops"),)))
+    async with running(app) as (address, _), httpx.AsyncClient() as client:
+        url = f"http://{address}/v1/status"
+        statuses = [(await client.get(url, headers={"X-Forwarded-For": f"192.0.2.{n}"})).status_code for n in range(20)]
+    assert statuses.count(429) >= 8

@@ -1,0 +1,81 @@
+"""What the node offers under /v1: one endpoint to put events in, and the views."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from fastapi import FastAPI, Request, Response
+from pydantic import BaseModel, Field
+
+from trunkline.api.event import TENANT, metadata, payload
+from trunkline.api.openapi import GUARDED, JSON_BODY, errors, example_answer, json_answer
+from trunkline.api.threads import Threads
+from trunkline.api.view import NodeView
+from trunkline.api.visit import visit_of
+from trunkline.core.jsoncodec import dumps
+
+_TAKEN = {"durable": True, "routes": ["alarm-to-hub"]}
+_STATUS = {"site": "paris", "node": "node-1", "leads": True, "incarnation": 1790000000, "head": 42, "links": ["hub/node-1"]}
+_ROW = {"source": "lyon", "via": "hub", "depth": 2, "path": ["hub", "lyon"]}
+_TRUNK = {"site": "paris", "links": {"hub": {"sent": 42, "sent_bytes": 8316, "received_bytes": 2079}}}
+_STORE = {"node:paris/node-1": {"version": 3, "originator": "paris/node-1", "bytes": 96, "ttl_ms": 300000}}
+
+
+class EventTaken(BaseModel):
+    routes: list[str] = Field(description="ids of the routes that took the event", examples=[["alarm-to-hub"]])
+    durable: bool = Field(description="whether it is in the send queue; an event that no route wants is not kept")
+
+
+def as_json(read: Callable[..., Any], *args: Any) -> bytes:
+    return dumps(read(*args))
+
+
+def offer_events(app: FastAPI, view: NodeView, threads: Threads) -> None:
+    def inject(body: bytes, marks: dict[str, str]) -> bytes:
+        routes = view.inject(payload(body), marks)
+        return dumps({"routes": routes, "durable": bool(routes)})
+
+    @app.post(
+        "/v1/event",
+        summary="Run one event through the routes",
+        description=f"The body is the payload, the headers are the metadata. A token that is bound to a tenant marks the event "
+        f"with the metadata `{TENANT}`; a header that names another tenant is refused.",
+        response_model=EventTaken,
+        responses=example_answer(_TAKEN) | errors(*GUARDED, 400, 413),
+        openapi_extra=JSON_BODY,
+    )
+    async def event(request: Request) -> Response:
+        visit = visit_of(request.scope)
+        marks = metadata(request.headers.items(), visit.caller, visit.request_id)
+        return _json(await threads.run(inject, await request.body(), marks))
+
+
+def offer_views(app: FastAPI, view: NodeView, threads: Threads) -> None:
+    @app.get("/v1/status", summary="What this node is and does", responses=json_answer(_STATUS) | errors(*GUARDED))
+    async def status() -> Response:
+        return _json(await threads.run(as_json, view.status))
+
+    @app.get(
+        "/v1/topology",
+        summary="Links, and the neighbour each origin is taken from",
+        responses=json_answer({"site": "paris", "neighbours": ["hub"], "rows": [_ROW]}) | errors(*GUARDED),
+    )
+    async def topology() -> Response:
+        return _json(await threads.run(as_json, view.topology))
+
+    @app.get("/v1/trunk", summary="What was sent, relayed and received", responses=json_answer(_TRUNK) | errors(*GUARDED))
+    async def trunk() -> Response:
+        return _json(await threads.run(as_json, view.trunk))
+
+    @app.get(
+        "/v1/store/{area}",
+        summary="The replicated store's values of an area",
+        responses=json_answer(_STORE) | errors(*GUARDED, 400),
+    )
+    async def store(area: str, prefix: str = "") -> Response:
+        return _json(await threads.run(as_json, view.store, area, prefix))
+
+
+def _json(body: bytes) -> Response:
+    return Response(body, media_type="application/json")

@@ -1,0 +1,81 @@
+"""How much one request may take: bytes, seconds, and a place among those that run.
+
+A body that announces too many bytes is refused before one is read; one that does not is counted as it comes. A request has its
+seconds for everything, its body too, so that one that drips is cut. Work in a thread cannot be cut: it goes on, but nobody
+waits for it. Places are for the requests that hold memory or wait for threads; probes have their own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from trunkline.api.access import LIVENESS, PROBES
+from trunkline.api.problem import BUSY, TOO_LARGE, TOO_SLOW, Refused
+from trunkline.api.visit import Visit, visit_of
+
+MOST_REQUESTS = 64  # each may hold one body
+MOST_PROBES = 16
+
+
+class Limits:
+    def __init__(self, app: ASGIApp, max_body_bytes: int, request_seconds: float) -> None:
+        self._app, self._bytes, self._seconds = app, max_body_bytes, request_seconds
+        self._running: Counter[bool] = Counter()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        visit = visit_of(scope)
+        if visit.route == LIVENESS:
+            await self._app(scope, receive, send)
+            return
+        self._refuse_announced(visit, scope)
+        with self._place(visit):
+            await self._in_time(visit, scope, self._counted(visit, receive), send)
+
+    @contextmanager
+    def _place(self, visit: Visit) -> Iterator[None]:
+        probe = visit.route in PROBES
+        most = MOST_PROBES if probe else MOST_REQUESTS
+        if self._running[probe] >= most:
+            raise Refused(BUSY, visit.asked, f"{most} requests are running", "wait a moment", {"Retry-After": "1"})
+        self._running[probe] += 1
+        try:
+            yield
+        finally:
+            self._running[probe] -= 1
+
+    async def _in_time(self, visit: Visit, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            async with asyncio.timeout(self._seconds) as limit:
+                await self._app(scope, receive, send)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            why = f"it was not done after {self._seconds:g} s, and may still be done"
+            raise Refused(TOO_SLOW, visit.asked, why, "look whether it was done, then send it again") from None
+
+    def _refuse_announced(self, visit: Visit, scope: Scope) -> None:
+        for name, value in scope["headers"]:
+            if name == b"content-length" and value.isdigit() and int(value) > self._bytes:
+                raise self._too_large(visit)
+
+    def _counted(self, visit: Visit, receive: Receive) -> Receive:
+        came = 0
+
+        async def counting() -> Message:
+            nonlocal came
+            message = await receive()
+            came += len(message.get("body", b""))
+            if came > self._bytes:
+                raise self._too_large(visit)
+            return message
+
+        return counting
+
+    def _too_large(self, visit: Visit) -> Refused:
+        why = f"the body is larger than {self._bytes} bytes"
+        return Refused(TOO_LARGE, visit.asked, why, "send it in parts, or a reference to it")

@@ -1,0 +1,119 @@
+"""Every refusal as problem details (RFC 9457): one table of kinds, one way from an error to its answer.
+
+`type` is a stable URN that programs compare, `title` says the kind, `detail` names the thing and the reason, `next` the next
+step, and `instance` the request, under the id that the node's log carries too. A defect tells nothing of the inside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel, Field
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+from starlette.responses import Response
+
+from trunkline.core.errors import Invalid, Retryable, Terminal, TrunklineError
+
+MEDIA_TYPE = "application/problem+json"
+SEE_DOCS = "see /docs for what there is"
+
+
+@dataclass(frozen=True)
+class Kind:
+    slug: str
+    status: int
+    title: str
+
+    @property
+    def urn(self) -> str:
+        return f"urn:trunkline:problem:{self.slug}"
+
+
+INVALID = Kind("invalid", 400, "The request is wrong")
+MALFORMED = Kind("malformed", 400, "This is not HTTP")
+GONE = Kind("client-gone", 400, "The client went away before its request was complete")
+NO_TOKEN = Kind("unauthenticated", 401, "A valid token is needed")
+FORBIDDEN = Kind("forbidden", 403, "The token does not reach this far")
+FOREIGN = Kind("foreign-page", 403, "Pages of other sites may not use this API")
+NOT_FOUND = Kind("not-found", 404, "There is no such thing here")
+NOT_ALLOWED = Kind("method-not-allowed", 405, "The method does not fit this address")
+TOO_LARGE = Kind("too-large", 413, "The request is too large")
+TOO_MANY = Kind("too-many-requests", 429, "Too many requests")
+DEFECT = Kind("defect", 500, "The node has a defect")
+FAILED = Kind("failed", 500, "The node cannot do this until somebody changes something")
+BUSY = Kind("busy", 503, "The node has too many requests at once")
+TOO_SLOW = Kind("too-slow", 503, "The request took too long")
+UNAVAILABLE = Kind("unavailable", 503, "The node cannot do this now")
+
+KINDS = (
+    INVALID, MALFORMED, GONE, NO_TOKEN, FORBIDDEN, FOREIGN, NOT_FOUND, NOT_ALLOWED, TOO_LARGE, TOO_MANY, DEFECT, FAILED,
+    BUSY, TOO_SLOW, UNAVAILABLE,
+)  # fmt: skip
+
+# The first type that fits gives the kind.
+_OF_ERRORS: tuple[tuple[type[TrunklineError], Kind], ...] = (
+    (Invalid, INVALID),
+    (Retryable, UNAVAILABLE),
+    (TrunklineError, FAILED),
+)
+_OF_STATUS = {404: (NOT_FOUND, "nothing is at this address"), 405: (NOT_ALLOWED, "the Allow header says which methods do")}
+
+
+class Problem(BaseModel):
+    """Problem details as RFC 9457 has them, and the next step."""
+
+    type: str = Field(description="what kind of problem this is; compare this one", examples=[INVALID.urn])
+    title: str = Field(description="the kind in words")
+    status: int = Field(description="the HTTP status")
+    detail: str = Field(description="the thing and the reason")
+    instance: str = Field(description="this request, by the id that the node's log carries too")
+    next: str = Field(description="the next step")
+
+
+class Refused(Terminal):
+    """The API itself says no; nothing was changed."""
+
+    def __init__(self, kind: Kind, what: str, why: str, next_step: str, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(what, why, next_step)
+        self.kind = kind
+        self.headers = dict(headers or {})
+
+
+def refusal(error: Exception, asked: str) -> Refused:
+    """Any error as the refusal of what was `asked`."""
+    match error:
+        case Refused():
+            return error
+        case TrunklineError():
+            kind = next(kind for type_, kind in _OF_ERRORS if isinstance(error, type_))
+            return Refused(kind, error.what, error.why, error.next_step)
+        case RequestValidationError():
+            why = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
+            return Refused(INVALID, asked, why, SEE_DOCS)
+        case HTTPException():
+            kind, why = _OF_STATUS.get(error.status_code, (INVALID, str(error.detail)))
+            return Refused(kind, asked, why, SEE_DOCS, error.headers)
+        case ClientDisconnect():
+            return Refused(GONE, asked, "the connection was closed", "send it again")
+        case TimeoutError():
+            return Refused(UNAVAILABLE, asked, "the node did not answer in time", "ask again")
+        case _:
+            return Refused(DEFECT, asked, "an error nobody foresaw", "find the request's id in the node's log and report it")
+
+
+def details(refused: Refused, request_id: str) -> Problem:
+    return Problem(
+        type=refused.kind.urn,
+        title=refused.kind.title,
+        status=refused.kind.status,
+        detail=f"{refused.what}: {refused.why}",
+        instance=f"urn:trunkline:request:{request_id}",
+        next=refused.next_step,
+    )
+
+
+def answer(refused: Refused, request_id: str) -> Response:
+    return Response(details(refused, request_id).model_dump_json(), refused.kind.status, refused.headers, MEDIA_TYPE)

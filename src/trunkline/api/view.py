@@ -1,0 +1,26 @@
+"""What the API knows of a node: what can be asked of it, and what can be put in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from trunkline.core.health import Check
+
+
+class NodeView(Protocol):
+    """All of these may block, and may raise `TrunklineError`."""
+
+    def inject(self, payload: Any, metadata: dict[str, str]) -> list[str]:
+        """The ids of the routes that took the event; it is durable in the send queue when this returns."""
+
+    def status(self) -> dict[str, Any]: ...
+
+    def topology(self) -> dict[str, Any]: ...
+
+    def trunk(self) -> dict[str, Any]: ...
+
+    def store(self, area: str, prefix: str) -> dict[str, Any]: ...
+
+    def checks(self) -> Sequence[Check]:
+        """The node is ready when each of these is ok."""

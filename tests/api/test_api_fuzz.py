@@ -1,0 +1,142 @@
+"""Whatever is sent, nothing unforeseen happens: never a 500, every refusal a problem document, every byte stream an end."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import httpx
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from memory_node import MemoryNode, is_problem, running, token
+from starlette.types import Message
+
+from trunkline.api.app import create_app
+from trunkline.api.problem import KINDS
+from trunkline.core.clock import ManualClock
+from trunkline.core.config import ApiConfig, Role
+
+PATHS = st.one_of(
+    st.sampled_from(["/v1/event", "/v1/status", "/v1/store/fleet", "/readyz", "/livez", "/metrics", "/docs", "/openapi.json"]),
+    st.text(max_size=40).map(lambda text: "/" + text),
+    st.text(max_size=20).map(lambda text: "/v1/store/" + text),
+)
+NAMES = st.sampled_from(
+    [b"host", b"origin", b"authorization", b"content-type", b"content-length", b"x-request-id", b"traceparent", b"tracestate",
+     b"accept", b"x-trunkline-tenant", b"transfer-encoding", b"cookie", b"baggage", b"x-forwarded-for"]
+)  # fmt: skip
+VALUES = st.one_of(
+    st.binary(max_size=60),
+    st.sampled_from([b"localhost", b"Bearer tl_app", b"bearer  tl_app", b"application/json", b"text/plain;version=1.0.0",
+                     b"application/openmetrics-text; version=2", b"99999999999999999999", b"-1",
+                     b"00-" + b"a" * 32 + b"-" + b"b" * 16 + b"-01"]),
+)  # fmt: skip
+HEADERS = st.lists(st.tuples(NAMES, VALUES), max_size=6)
+BODIES = st.one_of(
+    st.binary(max_size=300),
+    st.recursive(st.none() | st.floats() | st.text(max_size=5), lambda inner: st.lists(inner, max_size=3)).map(
+        lambda value: repr(value).replace("'", '"').encode(errors="replace")
+    ),
+    st.integers(0, 3000).map(lambda depth: b"[" * depth),
+)
+CLOCK = ManualClock()  # turned on for each request, so that no rate is in the way
+TOKENS = (token("app", Role.WRITE, "acme"), token("ops", Role.ADMIN))
+APPS = {
+    "guarded": create_app(MemoryNode(), ApiConfig(tokens=TOKENS, max_body_bytes=2048), clock=CLOCK),
+    "local": create_app(MemoryNode(), ApiConfig(max_body_bytes=2048), clock=CLOCK),
+}
+STATUSES = {kind.status for kind in KINDS} - {429, 500, 503} | {200}
+
+
+async def asked(
+    app: Any, method: str, path: str, query: bytes, headers: list[tuple[bytes, bytes]], body: bytes
+) -> httpx.Response:
+    """Speaks ASGI itself: an HTTP client would refuse to send most of this."""
+    sent: list[Message] = []
+    pieces = [body[:7], body[7:]]
+
+    async def receive() -> Message:
+        return {"type": "http.request", "body": pieces.pop(0), "more_body": bool(pieces)}
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    scope = {
+        "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": method, "scheme": "http", "path": path,
+        "raw_path": b"", "query_string": query, "root_path": "", "headers": headers, "client": ("127.0.0.1", 1), "server": None,
+    }  # fmt: skip
+    await app(scope, receive, send)
+    answer = b"".join(message.get("body", b"") for message in sent)
+    return httpx.Response(sent[0]["status"], headers=sent[0]["headers"], content=answer)
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    app=st.sampled_from(sorted(APPS)),
+    host=st.booleans(),
+    method=st.sampled_from(["GET", "POST", "PUT", "HEAD", "OPTIONS", "BREW", "get"]),
+    path=PATHS,
+    query=st.binary(max_size=30),
+    headers=HEADERS,
+    body=BODIES,
+)
+@example(app="local", host=True, method="POST", path="/v1/event", query=b"", headers=[], body=b"[" * 2000)
+@example(app="local", host=True, method="GET", path="/v1/store/%00", query=b"prefix=%ff&prefix=2", headers=[], body=b"")
+def test_no_request_finds_a_defect(
+    app: str, host: bool, method: str, path: str, query: bytes, headers: list[tuple[bytes, bytes]], body: bytes
+) -> None:
+    given_headers = [(b"host", b"localhost"), *headers] if host else headers
+    CLOCK.advance(60)
+    answer = asyncio.run(asked(APPS[app], method, path, query, given_headers, body))
+    assert answer.status_code in STATUSES
+    if answer.status_code >= 400:
+        assert is_problem(answer, answer.status_code, answer.json()["type"].rpartition(":")[2])
+
+
+STREAMS = st.lists(
+    st.one_of(
+        st.binary(max_size=200),
+        st.sampled_from([
+            b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n", b"POST /v1/event HTTP/1.1\r\n", b"Host: localhost\r\n", b"\r\n",
+            b"Content-Length: 5\r\n", b"Transfer-Encoding: chunked\r\n", b"ffffffffffffffff\r\n", b"Expect: 100-continue\r\n",
+            b"Upgrade: websocket\r\nConnection: Upgrade\r\n", b"X: " + b"y" * 20000 + b"\r\n",
+            b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+        ]),
+    ),
+    max_size=8,
+)  # fmt: skip
+
+
+async def test_no_stream_of_bytes_stops_the_server() -> None:
+    node = MemoryNode()
+    async with running(create_app(node)) as (address, _), httpx.AsyncClient(base_url=f"http://{address}") as client:
+        host, _, port = address.rpartition(":")
+
+        async def throw(stream: list[bytes]) -> None:
+            reader, writer = await asyncio.open_connection(host, int(port))
+            writer.write(b"".join(stream))
+            writer.write_eof()
+            try:
+                answer = await asyncio.wait_for(reader.read(), 20)
+            except ConnectionResetError:
+                answer = b""
+            writer.close()
+            first = answer.partition(b"\r\n")[0]
+            assert not answer or first.startswith(b"HTTP/1.1 ")
+            assert b" 500 " not in first
+
+        for stream in thrown_streams():
+            await throw(stream)
+            assert (await client.get("/livez")).status_code == 200
+
+
+def thrown_streams() -> list[list[bytes]]:
+    found: list[list[bytes]] = []
+
+    @settings(max_examples=60, deadline=None, database=None)
+    @given(STREAMS)
+    def collect(stream: list[bytes]) -> None:
+        found.append(stream)
+
+    collect()
+    return found
