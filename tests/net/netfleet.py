@@ -13,12 +13,13 @@ from typing import Any
 from trunkline.core.clock import SystemClock
 from trunkline.core.config import TlsConfig
 from trunkline.core.ids import NodeId
+from trunkline.net.authority import issue, make_ca
 from trunkline.net.channels import Channel
-from trunkline.net.endpoint import Endpoint
+from trunkline.net.endpoint import Endpoint, Target
 from trunkline.net.hello import OLDEST_WIRE, WIRE_VERSION, Bye, Control, Heartbeat, Hello, decode_control
 from trunkline.net.link import Link
 from trunkline.net.stream import Stream, dial_stream
-from trunkline.net.tls import client_context, issue, make_ca
+from trunkline.net.tls import client_context
 
 HEARTBEAT = 0.2
 
@@ -80,6 +81,23 @@ class Member:
 
     def link(self, peer: NodeId) -> Link | None:
         return self.endpoint.links().get(peer)
+
+
+def to(*members: Member) -> dict[str, Target]:
+    return {f"to {member.identity}": Target((member.address,)) for member in members}
+
+
+async def linked(one: Member, other: Member) -> None:
+    await eventually(lambda: one.link(other.identity) and other.link(one.identity))
+
+
+async def exchange(one: Member, other: Member, word: bytes) -> None:
+    for sender, receiver in ((one, other), (other, one)):
+        link = sender.link(receiver.identity)
+        assert link is not None
+        assert link.send(Channel.TRUNK, word)
+    await eventually(lambda: (one.identity, Channel.TRUNK, word) in other.events.messages)
+    await eventually(lambda: (other.identity, Channel.TRUNK, word) in one.events.messages)
 
 
 class Authority:
@@ -221,7 +239,7 @@ class Fleet:
             hello,
             events,
             options.pop("heartbeat", HEARTBEAT),
-            SystemClock(),
+            options.pop("clock", SystemClock()),
             random.Random(identity.site).random,
             **options,
         )

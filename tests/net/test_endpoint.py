@@ -1,4 +1,4 @@
-"""Endpoints on loopback; the numbers are the rules of `trunkline.net.endpoint` and `trunkline.net.dial`."""
+"""Endpoints on loopback; the numbers are the rules of `trunkline.net.endpoint`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import contextlib
 import ssl
 
 import pytest
-from netfleet import Fleet, Member, eventually, make_hello
+from netfleet import Fleet, Member, eventually, exchange, linked, make_hello, to
+from structlog.testing import capture_logs
 
 from trunkline.core.errors import Invalid
 from trunkline.core.ids import NodeId
@@ -23,27 +24,10 @@ C = NodeId("gamma", "node-1")
 NOWHERE = "127.0.0.1:1"
 
 
-def to(*members: Member) -> dict[str, Target]:
-    return {f"to {member.identity}": Target((member.address,)) for member in members}
-
-
-async def linked(one: Member, other: Member) -> None:
-    await eventually(lambda: one.link(other.identity) and other.link(one.identity))
-
-
 def alternates(member: Member) -> bool:
     """Every link that went down had come up before, and at most one is up now."""
     downs = [link for link, _ in member.events.downs]
     return len(set(map(id, downs))) == len(downs) and all(link in member.events.ups for link in downs)
-
-
-async def exchange(one: Member, other: Member, word: bytes) -> None:
-    for sender, receiver in ((one, other), (other, one)):
-        link = sender.link(receiver.identity)
-        assert link is not None
-        assert link.send(Channel.TRUNK, word)
-    await eventually(lambda: (one.identity, Channel.TRUNK, word) in other.events.messages)
-    await eventually(lambda: (other.identity, Channel.TRUNK, word) in one.events.messages)
 
 
 async def test_two_endpoints_exchange_messages_both_ways_in_order(fleet: Fleet) -> None:
@@ -153,6 +137,34 @@ async def test_h25_of_two_links_accepted_at_once_the_higher_incarnation_stays(fl
     assert [link.hello.incarnation for link in one.events.ups] == [2]
 
 
+@pytest.mark.parametrize("reachable", [A, B])
+async def test_h25_when_only_one_side_can_reach_the_other_its_link_stays(fleet: Fleet, reachable: NodeId) -> None:
+    """The other side's own dials end in a network that swallows all: they never cost the link that works."""
+    unreachable = B if reachable == A else A
+    one, other = await fleet.member(reachable, handshake_timeout=0.5), await fleet.member(unreachable)
+    swallowing = await fleet.wire(other)
+    swallowing.cut()
+    one.endpoint.set_targets({"swallowed": Target((swallowing.address,))})
+    await eventually(lambda: swallowing.connections == 1)
+    other.endpoint.set_targets(to(one))
+    await linked(one, other)
+    await other_attempts(fleet, one, 3)
+    await exchange(one, other, b"the one link")
+    assert len(one.events.ups) == len(other.events.ups) == 1
+
+
+async def other_attempts(fleet: Fleet, member: Member, count: int) -> None:
+    """Waits while `member` dials anew, in vain, that many times."""
+    swallowing = [await fleet.wire(member) for _ in range(2)]
+    for wire in swallowing:
+        wire.cut()
+    for number in range(count):
+        wire = swallowing[number % 2]
+        before = wire.connections
+        member.endpoint.set_targets({"swallowed": Target((wire.address,))})
+        await eventually(lambda wire=wire, before=before: wire.connections > before)
+
+
 async def test_reconnects_after_the_peer_stops_and_restarts_on_the_same_port(fleet: Fleet) -> None:
     one, other = await fleet.member(A), await fleet.member(B)
     one.endpoint.set_targets(to(other))
@@ -235,6 +247,25 @@ async def test_3_a_forged_name_in_hello_is_refused(fleet: Fleet) -> None:
     await exchange(one, friend, b"undisturbed")
 
 
+async def test_3_a_server_whose_hello_names_another_site_than_its_certificate_is_refused(fleet: Fleet) -> None:
+    one, forger = await fleet.member(A), await fleet.member(B, hello={"site": "gamma"})
+    one.endpoint.set_targets(to(forger))
+    await eventually(lambda: one.endpoint.violations["identity"] >= 1)
+    assert not one.events.ups
+    assert not forger.events.ups
+
+
+async def test_3_the_same_breach_is_counted_each_time_and_logged_once(fleet: Fleet) -> None:
+    one = await fleet.member(A)
+    with capture_logs() as logs:
+        for _ in range(3):
+            forger = await fleet.raw(one.address, B)
+            await asyncio.wait_for(forger.refused(site="gamma"), 5)
+    assert one.endpoint.violations == {"identity": 3}
+    levels = [entry["log_level"] for entry in logs if entry["event"].startswith("protocol violation")]
+    assert levels == ["warning", "debug", "debug"]
+
+
 async def test_3_plain_text_is_refused(fleet: Fleet) -> None:
     one = await fleet.member(A)
     host, port = one.address.rsplit(":", 1)
@@ -256,105 +287,6 @@ async def test_hello_is_asked_for_the_certified_peer_before_anything_is_received
     assert one.asked == [B]
 
 
-# -- dialling
-
-
-async def test_dial_1_a_peer_that_connected_by_itself_is_not_dialled_again(fleet: Fleet) -> None:
-    one, other = await fleet.member(A), await fleet.member(B)
-    other.endpoint.set_targets(to(one))
-    await linked(one, other)
-    wire = await fleet.wire(other)
-    one.endpoint.set_targets({"b": Target((wire.address,))})
-    await eventually(lambda: wire.connections == 1)
-    await exchange(one, other, b"same link")
-    await beyond_backoff(one, {"b": Target((wire.address,))})
-    assert wire.connections == 1
-    assert len(one.events.ups) == len(other.events.ups) == 1
-
-
-async def beyond_backoff(member: Member, targets: dict[str, Target]) -> None:
-    """Returns when another target, added now, has been dialled three times: time enough for the first ones to repeat."""
-    dialled = 0
-
-    def count(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        nonlocal dialled
-        dialled += 1
-        writer.transport.abort()
-
-    server = await asyncio.start_server(count, "127.0.0.1", 0)
-    host, port = server.sockets[0].getsockname()
-    member.endpoint.set_targets({**targets, "measure": Target((f"{host}:{port}",))})
-    await eventually(lambda: dialled >= 3)
-    member.endpoint.set_targets(targets)
-    server.close()
-    await server.wait_closed()
-
-
-async def test_dial_1_two_targets_of_one_peer_make_one_link(fleet: Fleet) -> None:
-    one, other = await fleet.member(A), await fleet.member(B)
-    target = Target((other.address,))
-    one.endpoint.set_targets({"seed": target, "site:beta": target, "again": target})
-    await linked(one, other)
-    await beyond_backoff(one, {"seed": target, "site:beta": target, "again": target})
-    assert len(one.events.ups) == len(other.events.ups) == 1
-    assert not one.endpoint.violations
-    assert not other.endpoint.violations
-
-
-async def test_dial_2_addresses_are_tried_in_order(fleet: Fleet) -> None:
-    one, other = await fleet.member(A), await fleet.member(B)
-    one.endpoint.set_targets({"b": Target((NOWHERE, "no address", other.address))})
-    await linked(one, other)
-
-
-async def test_dial_3_a_changed_address_keeps_the_link_and_is_used_next(fleet: Fleet) -> None:
-    one, other = await fleet.member(A), await fleet.member(B)
-    first, second = await fleet.wire(other), await fleet.wire(other)
-    one.endpoint.set_targets({"b": Target((first.address,))})
-    await linked(one, other)
-    one.endpoint.set_targets({"b": Target((second.address,))})
-    await exchange(one, other, b"same link")
-    assert len(one.events.ups) == 1
-    one.endpoint.links()[B].close("moving")
-    await eventually(lambda: len(one.events.ups) == 2)
-    assert first.connections == 1
-    assert second.connections >= 1
-
-
-async def test_dial_3_a_target_that_moves_to_another_node_is_followed(fleet: Fleet) -> None:
-    one, leader, successor = await fleet.member(A), await fleet.member(B), await fleet.member(NodeId("beta", "node-2"))
-    one.endpoint.set_targets({"site:beta": Target((leader.address,))})
-    await linked(one, leader)
-    one.endpoint.set_targets({"site:beta": Target((successor.address,))})
-    await linked(one, successor)
-    assert one.link(B) is not None
-
-
-async def test_dial_4_a_seed_that_is_this_node_is_dropped_for_good(fleet: Fleet) -> None:
-    one = await fleet.member(A)
-    wire = await fleet.wire(one)
-    targets = {"seed": Target((wire.address,))}
-    one.endpoint.set_targets(targets)
-    await eventually(lambda: wire.connections == 1)
-    await beyond_backoff(one, targets)
-    assert wire.connections == 1
-    assert not one.events.ups
-    assert not one.endpoint.violations
-
-
-async def test_a_removed_target_is_not_dialled_any_more_and_its_link_lives_on(fleet: Fleet) -> None:
-    one, other = await fleet.member(A), await fleet.member(B)
-    one.endpoint.set_targets({**to(other), "nowhere": Target((NOWHERE,))})
-    await linked(one, other)
-    one.endpoint.set_targets({})
-    await eventually(lambda: not any(task.get_name().startswith("dial ") for task in asyncio.all_tasks()))
-    await exchange(one, other, b"alive")
-    other.endpoint.links()[A].close("for good")
-    await eventually(lambda: not one.endpoint.links())
-    await beyond_backoff(one, {})
-    assert len(one.events.ups) == 1
-
-
 # -- stopping
 
 
@@ -374,20 +306,6 @@ async def test_4_stop_in_the_middle_of_everything_leaves_nothing(fleet: Fleet) -
     silent.transport.abort()
     one.endpoint.set_targets(to(other))
     assert not any(task.get_name() == f"dial to {B}" for task in asyncio.all_tasks())
-
-
-async def test_connections_beyond_the_bound_of_handshakes_are_turned_away(
-    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("trunkline.net.endpoint.MAX_HANDSHAKES", 1)
-    one = await fleet.member(A)
-    host, port = one.address.rsplit(":", 1)
-    _, waiting = await asyncio.open_connection(host, int(port))
-    reader, second = await asyncio.open_connection(host, int(port))
-    assert await asyncio.wait_for(reader.read(), 2) == b""
-    assert one.endpoint.violations == {"overload": 1}
-    for writer in (waiting, second):
-        writer.transport.abort()
 
 
 async def test_a_taken_address_is_refused_with_the_next_step(fleet: Fleet) -> None:

@@ -10,7 +10,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from trunkline.core.errors import Invalid, RemoteProtocolError
 from trunkline.core.ids import NodeId
-from trunkline.net.tls import certified_identity, client_context, issue, make_ca, server_context
+from trunkline.net.authority import issue, make_ca
+from trunkline.net.tls import certified_identity, client_context, server_context
 
 A = NodeId("alpha", "node-1")
 B = NodeId("beta", "node-1")

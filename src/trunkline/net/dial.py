@@ -4,15 +4,16 @@
    a link with it exists (whoever dialled), its task waits.
 2. Addresses are tried in order; when none worked, or the link ended, the task waits its backoff before the next round.
    The backoff starts anew only after a link that lasted: links that die at once must not make a storm of handshakes.
-3. A changed address makes the peer unknown again. The next round uses it; live links stay.
+3. A changed address makes the peer unknown again and is tried at once: it is not the one that failed. Live links stay.
 4. An address that turned out to be this node's own is never dialled again.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import structlog
 
@@ -39,7 +40,8 @@ class _Dial:
     target: Target
     task: asyncio.Task[None] | None = None
     peer: NodeId | None = None
-    complaint: str = ""
+    moved: asyncio.Event = field(default_factory=asyncio.Event)
+    complaints: dict[str, str] = field(default_factory=dict)  # by address
 
 
 class Dialler:
@@ -71,7 +73,8 @@ class Dialler:
             if dial is None:
                 self._start(_Dial(key, target))
             elif dial.target != target:
-                dial.target, dial.peer = target, None
+                dial.target, dial.peer, dial.complaints = target, None, {}
+                dial.moved.set()
         self.links_changed()
 
     def links_changed(self) -> None:
@@ -94,12 +97,15 @@ class Dialler:
         backoff = Backoff(BACKOFF_FIRST, BACKOFF_MOST, self._random)
         while True:
             await self._until_due(dial)
+            dial.moved.clear()
             began = self._clock.monotonic()
             if await self._round(dial):
                 await self._until_due(dial)
                 if self._clock.monotonic() - began >= BACKOFF_MOST:
                     backoff.success()
-            await asyncio.sleep(backoff.after_failure())
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(backoff.after_failure()):
+                    await dial.moved.wait()
 
     async def _until_due(self, dial: _Dial) -> None:
         while not self._foreign(dial.target) or (dial.peer is not None and self._connected(dial.peer)):
@@ -119,17 +125,18 @@ class Dialler:
             if peer == self._identity:
                 self._own.add(address)
                 continue
-            dial.complaint = ""
+            dial.complaints.clear()
             if dial.target == target:
                 dial.peer = peer
             return True
         return False
 
     def _complain(self, dial: _Dial, address: str, error: Exception) -> None:
-        """Once per reason, not once per attempt."""
-        complaint = f"{address}: {str(error) or type(error).__name__}"
-        if complaint != dial.complaint:
-            dial.complaint = complaint
+        """Once per address and reason, not once per attempt."""
+        reason = str(error) or type(error).__name__
+        if dial.complaints.get(address) != reason:
+            dial.complaints[address] = reason
             defect = not isinstance(error, OSError | TrunklineError)
             say = log.error if defect else log.info
-            say("cannot connect", target=dial.key, reason=complaint, next_step="none: tried again", exc_info=defect)
+            again = "none: tried again"
+            say("cannot connect", target=dial.key, address=address, reason=reason, next_step=again, exc_info=defect)

@@ -14,7 +14,7 @@ import yaml
 
 from trunkline.core.errors import Invalid
 from trunkline.core.ids import NodeId
-from trunkline.net.tls import issue, make_ca
+from trunkline.net.authority import issue, make_ca
 
 HUB, RELAY = "hub", "relay"
 NODE = "node-1"
@@ -66,6 +66,7 @@ def write_config(site: Site, dsn: str, seed: str, folder: Path) -> None:
             "ca": str(folder / "ca" / "ca.pem"),
             "certificate": str(tls / "certificate.pem"),
             "key": str(tls / "key.pem"),
+            "revoked": str(folder / "ca" / "revoked.pem"),
         },
         "link": {
             "listen": seed if site.name == HUB else "127.0.0.1:0",
