@@ -26,3 +26,12 @@ def test_garbage_is_a_protocol_error(codec: Codec[object], body: bytes) -> None:
 def test_nasty_bodies_are_protocol_errors(codec: Codec[object], body: bytes) -> None:
     with pytest.raises(RemoteProtocolError):
         codec.decode(body)
+
+
+def test_many_messages_are_read_as_one_by_one_and_all_or_none() -> None:
+    stops: list[messages.TrunkMessage] = [messages.Stop(number, "hub") for number in range(5)]
+    bodies = messages.CODEC.encode_many(stops)
+    assert bodies == [messages.CODEC.encode(stop) for stop in stops]
+    assert messages.CODEC.decode_many(bodies) == stops == [messages.CODEC.decode(body) for body in bodies]
+    with pytest.raises(RemoteProtocolError):
+        messages.CODEC.decode_many([*bodies, b"\xc1"])

@@ -1,4 +1,4 @@
-"""The configuration file: read with its defaults, or refused with everything that is wrong."""
+"""The configuration file: read with its defaults, its paths and its overrides, or refused with everything that is wrong."""
 
 from __future__ import annotations
 
@@ -6,67 +6,83 @@ from pathlib import Path
 
 import pytest
 
-from trunkline.core.config import load_config
+from trunkline.core.config import ProcessConfig, load_config
 from trunkline.core.errors import Invalid
+from trunkline.core.mistakes import Mistakes
 
 
-def refusal(folder: Path, text: str | bytes) -> Invalid:
+def written(folder: Path, text: str | bytes) -> Path:
     file = folder / "node.yaml"
     file.write_bytes(text.encode() if isinstance(text, str) else text)
-    with pytest.raises(Invalid) as refused:
-        load_config(file)
+    return file
+
+
+def refusal(folder: Path, text: str | bytes, **environ: str) -> list[str]:
+    """The mistakes, one line each, without the folder."""
+    file = written(folder, text)
+    with pytest.raises(Mistakes) as refused:
+        load_config(file, environ)
     assert str(file) in refused.value.what
-    return refused.value
+    return [str(mistake).removeprefix(f"{folder}/") for mistake in refused.value.mistakes]
+
+
+def with_tls(folder: Path) -> str:
+    for name in ("ca.pem", "node.pem", "node.key"):
+        (folder / name).touch()
+    return "site: hub\ndatabase: dbname=x\ntls: {ca: ca.pem, certificate: node.pem, key: node.key}\n"
 
 
 def test_a_small_file_is_enough(tmp_path: Path) -> None:
-    file = tmp_path / "node.yaml"
-    file.write_text("site: leaf\ndatabase: dbname=x\n")
-    config = load_config(file)
+    config = load_config(written(tmp_path, "site: leaf\ndatabase: dbname=x\n"), {})
     assert (config.site, config.node, config.link.links, config.bridge) == ("leaf", "node-1", (), None)
+    assert config.database.reveal() == "dbname=x"
 
 
 def test_a_whole_file_is_read(tmp_path: Path) -> None:
-    file = tmp_path / "node.yaml"
-    file.write_text("""
-site: hub
+    (tmp_path / "routes.yaml").write_text("routes: []")
+    rest = """
 node: node-2
-database: dbname=x
-tls: {ca: ca.pem, certificate: node.pem, key: node.key}
 link: {listen: "0.0.0.0:7000", seeds: ["a:1"], links: [relay, leaf], heartbeat_seconds: 1}
 api: {listen: "127.0.0.1:8080"}
 routes: routes.yaml
 bridge: {workers: 2}
-""")
-    config = load_config(file)
+"""
+    config = load_config(written(tmp_path, with_tls(tmp_path) + rest), {})
     assert config.link.links == ("relay", "leaf")
-    assert config.tls is not None
-    assert config.tls.key == Path("node.key")
     assert config.bridge is not None
     assert (config.bridge.workers, config.bridge.client) == (2, "status")
 
 
-def test_all_that_is_wrong_comes_in_one_error(tmp_path: Path) -> None:
-    error = refusal(
-        tmp_path,
-        """
-site: Not A Name
-link: {links: [ok, "no good"], heartbeat_seconds: 0}
-bridge: {workers: 0, colour: red}
-tls: {ca: x}
-""",
-    )
-    for key in (
-        "site:", "database:", "link.links.1:", "link.heartbeat_seconds:",
-        "bridge.workers:", "bridge.colour:", "tls.certificate:", "tls.key:",
-    ):  # fmt: skip
-        assert key in error.why
-    assert "lower-case" in error.why
+def test_relative_paths_begin_in_the_folder_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir("/")
+    config = load_config(written(tmp_path, with_tls(tmp_path) + f"routes: {tmp_path}/ca.pem\n"), {})
+    assert config.tls is not None
+    assert config.tls.key == tmp_path / "node.key"
+    assert config.routes == tmp_path / "ca.pem"
+    assert config.runtime == tmp_path
 
 
-@pytest.mark.parametrize("text", ["", "- a", "just text", "site: [", "a: b: c", b"\xff\xfe\x80"])
-def test_a_file_that_is_no_configuration_is_refused(tmp_path: Path, text: str | bytes) -> None:
-    assert refusal(tmp_path, text).why
+def test_a_default_path_means_the_same_as_when_it_is_written(tmp_path: Path) -> None:
+    default = load_config(written(tmp_path, "site: leaf\ndatabase: dbname=x\n"), {})
+    explicit = load_config(written(tmp_path, "site: leaf\ndatabase: dbname=x\nruntime: .\n"), {})
+    assert default == explicit
+
+
+def test_a_relative_file_name_is_fixed_to_the_folder_it_was_read_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written(tmp_path, "site: leaf\ndatabase: dbname=x\nruntime: run\n")
+    monkeypatch.chdir(tmp_path)
+    assert load_config(Path("node.yaml"), {}).runtime == tmp_path / "run"
+
+
+def test_a_model_made_without_a_file_keeps_its_paths() -> None:
+    assert ProcessConfig.model_validate({"site": "a", "database": "dbname=x", "runtime": "run"}).runtime == Path("run")
+
+
+@pytest.mark.parametrize("text", ["", "- a", "just text", "site: [", "a: b: c", "\0", b"\xff\xfe\x80", "site: a\n---\nsite: b"])
+def test_a_file_that_is_no_configuration_is_refused_in_one_line(tmp_path: Path, text: str | bytes) -> None:
+    (line,) = refusal(tmp_path, text)
+    assert line.startswith("node.yaml:")
+    assert "\n" not in line
 
 
 def test_a_missing_file_is_refused_with_the_option_to_change(tmp_path: Path) -> None:
@@ -76,7 +92,160 @@ def test_a_missing_file_is_refused_with_the_option_to_change(tmp_path: Path) -> 
 
 
 def test_a_configuration_does_not_change(tmp_path: Path) -> None:
-    file = tmp_path / "node.yaml"
-    file.write_text("site: leaf\ndatabase: dbname=x\n")
+    config = load_config(written(tmp_path, "site: leaf\ndatabase: dbname=x\n"), {})
     with pytest.raises(ValueError, match="frozen"):
-        load_config(file).site = "other"  # type: ignore[misc]
+        config.site = "other"
+
+
+TWENTY = """\
+site: Hub One
+node: on
+databse: dbname=x password=hunter2
+tls:
+  ca: nowhere/ca.pem
+  certificate: node.pem
+  key: |
+    -----BEGIN PRIVATE KEY-----
+  revokd: revoked.pem
+link:
+  listen: 0.0.0.0
+  seeds: hub:7400
+  links: [relay, relay]
+  heartbeat_seconds: 0
+  workers: 3
+api:
+  listen: 127.0.0.1:8080
+  listen: 0.0.0.0:8080
+  max_body_bytes: 1 MB
+bridge:
+log:
+  level: trace
+otlp:
+  endpoint: collector:4318
+  headers: {authorization: 12345, x-key: "secret://env/NO_SUCH"}
+"""
+NAME = "a name is 1 to 63 lower-case letters, digits, '.', '_' or '-', beginning and ending with a letter or digit"
+KNOWN = "known: site, node, database, tls, link, api, routes, bridge, log, otlp, stop_seconds, runtime"
+
+
+def test_a_file_of_twenty_mistakes_gives_twenty_lines(tmp_path: Path) -> None:
+    (tmp_path / "node.pem").touch()
+    assert refusal(tmp_path, TWENTY, TRUNKLINE_STOP_SECONDS="soon") == [
+        "node.yaml:1: database: it is missing (write database: secret://env/DATABASE_URL, connection string of the site's"
+        " Postgres, or where it is: secret://env/NAME, secret://file/path)",
+        f"node.yaml:1: site: site 'Hub One': {NAME} (rename the site)",
+        'node.yaml:2: node: a text is wanted, and YAML reads on as true (put it in quotes: "on")',
+        f"node.yaml:3: databse: there is no such key, the nearest is 'database' ({KNOWN})",
+        f"node.yaml:5: tls.ca: there is no file {tmp_path}/nowhere/ca.pem (`trunkline ca init` writes it)",
+        "node.yaml:7: tls.key: this is the text of a file, not the path of one (`trunkline ca issue` writes it)",
+        "node.yaml:9: tls.revokd: there is no such key, the nearest is 'revoked' (known: ca, certificate, key, revoked)",
+        "node.yaml:11: link.listen: address '0.0.0.0': it is not <host>:<port>"
+        " (write it like 127.0.0.1:7400, hub.example.com:7400 or [::1]:7400)",
+        "node.yaml:12: link.seeds: a list is wanted, found 'hub:7400' (such as ['hub.example.com:7400'])",
+        "node.yaml:13: link.links[1]: 'relay' is already there as link.links[0] (keep one of them)",
+        "node.yaml:14: link.heartbeat_seconds: it must be above 0 and at most 60, found 0 (such as 0.5)",
+        "node.yaml:15: link.workers: there is no such key, it belongs to bridge"
+        " (known: listen, advertise, seeds, links, heartbeat_seconds, handshake_seconds)",
+        "node.yaml:18: api.listen: it is written twice, first in line 17 (keep one of them)",
+        "node.yaml:18: api.listen: without tokens everybody who reaches this address could use the API"
+        " (add api.tokens, which `trunkline token new` makes, or listen on 127.0.0.1)",
+        "node.yaml:19: api.max_body_bytes: a whole number is wanted, found '1 MB' (such as 1048576)",
+        "node.yaml:20: bridge: it is empty (write its keys, or {} for its defaults, or remove it)",
+        "node.yaml:22: log.level: 'trace' is not known, write 'debug', 'info', 'warning' or 'error'",
+        "node.yaml:24: otlp.endpoint: this is not an http or https URL (write it like http://127.0.0.1:4318/v1/traces)",
+        "node.yaml:25: otlp.headers.authorization: a text is wanted, found a number (put it in quotes)",
+        "node.yaml:25: otlp.headers.x-key: there is no environment variable NO_SUCH (set it, or correct its name here)",
+        "TRUNKLINE_STOP_SECONDS: stop_seconds: a number is wanted, found 'soon' (such as 10.0)",
+    ]  # fmt: skip
+
+
+SMALL = "site: leaf\ndatabase: dbname=x\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("node: 7", 'node.yaml:3: node: a text is wanted, and YAML reads 7 as a number (put it in quotes: "7")'),
+        ("node: 2024-01-01", 'YAML reads 2024-01-01 as a date (put it in quotes: "2024-01-01")'),
+        ("node: [a]", "node: a text is wanted, found a list (such as node-1)"),
+        ("link: {listen: 1:30}", 'link.listen: a text is wanted, and YAML reads 1:30 as a number (put it in quotes: "1:30")'),
+        ("link: 7", "link: a section is wanted, found 7 (write its keys below it: listen, advertise, seeds"),
+        ("link:", "link: it is empty (write its keys, or {} for its defaults, or remove it)"),
+        ("link: {links: [a, 1]}", "link.links[1]: a text is wanted, and YAML reads 1 as a number"),
+        ("link: {handshake_seconds: yes}", "link.handshake_seconds: a number is wanted; this is true or false to YAML"),
+        ("link: {handshake_seconds: .inf}", "link.handshake_seconds: a number is wanted, found inf"),
+        ("link: {advertise: ['a:0']}", "link.advertise[0]: address 'a:0': nobody can dial it"),
+        ("link: {advertise: ['0.0.0.0:7']}", "link.advertise[0]: address '0.0.0.0:7': nobody can dial it"),
+        ("link: {listen: 'a:70000'}", "a port is at most 65535"),
+        ("link: {listen: '::1:80'}", "'::1' is not the name or number of a host"),
+        ("bridge: {workers: 1.5}", "bridge.workers: a whole number is wanted, found 1.5 (such as 4)"),
+        ("bridge: {client: No}", 'bridge.client: a text is wanted, and YAML reads No as false (put it in quotes: "No")'),
+        ("listen: a:1", "listen: there is no such key, it belongs to link or api"),
+        ("role: admin", "role: there is no such key, it belongs to api.tokens (known: site"),
+        ("1: x", "node.yaml:3: 1: a key is a text (write '1')"),
+        ("api: {tokens: [{name: '', sha256: x}]}", "api.tokens[0].name: it must be at least 1 long and at most 63 long,"),
+        ("api: {tokens: [{name: ci, sha256: hunter2}]}", "api.tokens[0](ci).sha256: a SHA-256 is 64 hexadecimal digits"),
+        ("api: {tokens: [{name: ci, role: root}]}", "[0](ci).role: 'root' is not known, write 'read', 'write' or 'admin'"),
+        ("otlp: {endpoint: 'http://u:hunter2@h/'}", "otlp.endpoint: it has a password in it, which would be printed"),
+        ("otlp: {endpoint: 'http://h', headers: {1: a}}", "otlp.headers.1: a key is a text (write '1')"),
+        ("runtime: node.yaml", "runtime: this is a file, not a folder"),
+        ("routes: .", "is not a file"),
+        ('runtime: "a\\0b"', "runtime: a path has no character 0"),
+        ("log: {level: info, level: error}", "node.yaml:3: log.level: it is written twice, first in line 3"),
+    ],
+)  # fmt: skip
+def test_a_mistake_says_what_would_be_right(tmp_path: Path, text: str, line: str) -> None:
+    lines = refusal(tmp_path, SMALL + text)
+    assert line in "\n".join(lines)
+    assert "hunter2" not in "\n".join(lines)
+
+
+@pytest.mark.parametrize(
+    ("rest", "line"),
+    [
+        ("link: {links: [hub]}", "link.links[0]: a site has no link with itself"),
+        ("link: {seeds: ['a:1', 'b:1', 'a:1']}", "link.seeds[2]: 'a:1' is already there as link.seeds[0]"),
+        (
+            "api: {tokens: [{name: a, sha256: 'secret://env/H'}, {name: a, sha256: 'secret://env/H'}]}",
+            "api.tokens[1](a).name: 'a' is already there",
+        ),
+        ("api: {listen: '192.0.2.1:80'}", "api.listen: without tokens everybody"),
+        ("api: {listen: '[::]:80', tokens: []}", "api.listen: without tokens everybody"),
+        ("api: {listen: 'localhost.example.com:80'}", "api.listen: without tokens everybody"),
+    ],
+)
+def test_keys_must_fit_together(tmp_path: Path, rest: str, line: str) -> None:
+    (found,) = refusal(tmp_path, with_tls(tmp_path) + rest, H="0" * 64)
+    assert line in found
+
+
+@pytest.mark.parametrize("listen", ["localhost:1", "127.0.0.1:1", "127.9.9.9:0", "'[::1]:1'"])
+def test_loopback_needs_no_tokens(tmp_path: Path, listen: str) -> None:
+    assert load_config(written(tmp_path, f"{SMALL}api: {{listen: {listen}}}"), {})
+
+
+def test_with_tokens_the_api_may_listen_anywhere(tmp_path: Path) -> None:
+    tokens = f"[{{name: ci, sha256: '{'ab' * 32}', role: admin}}]"
+    config = load_config(written(tmp_path, f"{SMALL}api: {{listen: '0.0.0.0:80', tokens: {tokens}}}"), {})
+    assert config.api.tokens[0].sha256.reveal() == "ab" * 32
+
+
+def test_links_and_seeds_need_tls(tmp_path: Path) -> None:
+    lines = refusal(tmp_path, SMALL + "link:\n  links: [hub]\n  seeds: ['hub:1']\n")
+    assert [line.partition(" (")[0] for line in lines] == [
+        "node.yaml:4: link.links: nodes meet over TLS only, and there is no tls section",
+        "node.yaml:5: link.seeds: nodes meet over TLS only, and there is no tls section",
+    ]
+
+
+def test_a_section_may_be_null_but_not_forgotten(tmp_path: Path) -> None:
+    assert load_config(written(tmp_path, SMALL + "bridge: null\notlp: ~\n"), {}).bridge is None
+    assert refusal(tmp_path, SMALL + "bridge:\n  # workers: 4\n")
+
+
+def test_values_that_come_by_an_anchor_have_their_line_too(tmp_path: Path) -> None:
+    lines = refusal(tmp_path, SMALL + "link: &l\n  heartbeat_seconds: 0\nlog:\n  <<: *l\n")
+    assert [line.split(": ")[:2] for line in lines] == [
+        ["node.yaml:4", "link.heartbeat_seconds"],
+        ["node.yaml:4", "log.heartbeat_seconds"],
+    ]

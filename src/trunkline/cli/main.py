@@ -11,6 +11,7 @@ from typing import Annotated
 import structlog
 import typer
 from rich.console import Console
+from rich.markup import escape
 
 from trunkline import __version__
 from trunkline.cli import ca, config, node, pipeline, sim, token
@@ -93,8 +94,8 @@ def main() -> None:
     except* TrunklineError as group:
         for error in group.exceptions:
             if isinstance(error, TrunklineError):
-                Console(stderr=True).print(
-                    f"[red bold]error:[/] {error.what}: {error.why}\n  next: {error.next_step}", highlight=False
+                Console(stderr=True, soft_wrap=True, highlight=False).print(
+                    f"[red bold]error:[/] {escape(f'{error.what}: {error.why}')}\n  next: {escape(error.next_step)}"
                 )
         sys.exit(2)
 

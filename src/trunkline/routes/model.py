@@ -14,14 +14,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import yaml
-from pydantic import AfterValidator, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
+from pydantic import AfterValidator, ConfigDict, Field, ValidationInfo, field_validator
 from pydantic.alias_generators import to_camel
 
 from trunkline.core.config import Model
+from trunkline.core.document import read_document
 from trunkline.core.errors import Invalid
 from trunkline.core.ids import ALL_SITES, check_name
-from trunkline.routes.mistakes import reasons
+from trunkline.core.layers import Layers, Loose
+from trunkline.core.mistakes import Mistake, Mistakes
+from trunkline.core.reasons import examine
 from trunkline.routes.paths import event_path, parse_template, texts
 
 MAX_DEPTH = 64  # of patterns and templates: they are compiled by recursion, and YAML can make a value its own part
@@ -177,22 +179,21 @@ class RouteFile(RouteModel):
 
 
 def parse_routes(raw: Any, what: str) -> tuple[Route, ...]:
-    try:
-        routes = RouteFile.model_validate(raw).routes
-    except ValidationError as error:
-        raise Invalid(what, "; ".join(reasons(error, RouteFile, raw)), "mend these fields") from None
-    twice = [id for id, times in Counter(route.id for route in routes).items() if times > 1]
-    if twice:
-        raise Invalid(what, f"more than one route has the id {', '.join(twice)}", "give each route an id of its own")
-    return routes
+    return _checked_routes(Loose(raw), what)
 
 
 def load_routes(path: Path) -> tuple[Route, ...]:
     what = f"routes {path}"
-    try:
-        raw = yaml.safe_load(path.read_text())
-    except OSError as error:
-        raise Invalid(what, error.strerror or str(error), "name an existing file") from None
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
-        raise Invalid(what, f"not YAML: {error}", "mend the line it names") from None
-    return parse_routes(raw, what)
+    return _checked_routes(Layers(read_document(path, what, "name an existing file")), what)
+
+
+def _checked_routes(written: Loose | Layers, what: str) -> tuple[Route, ...]:
+    file, mistakes = examine(RouteFile, written)
+    mistakes += written.twice()
+    ids = Counter(route.id for route in file.routes) if file else {}
+    for id in (id for id, times in ids.items() if times > 1):
+        reason = f"more than one route has the id {id}"
+        mistakes.append(Mistake(*written.place(("routes",)), "routes", reason, "give each route an id of its own"))
+    if file is None or mistakes:
+        raise Mistakes(what, mistakes, "mend these fields")
+    return file.routes
