@@ -17,7 +17,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 from opentelemetry.trace import Tracer
 
-from trunkline.api import tracing as tracing_module
+from trunkline.api import export
 from trunkline.api.app import create_app
 from trunkline.api.tracing import SPANS, tracing
 from trunkline.core.config import OtlpConfig
@@ -137,9 +137,9 @@ def lost() -> float:
 @contextmanager
 def quick_exports(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     with monkeypatch.context() as patch:
-        patch.setattr(tracing_module, "DELAY_SECONDS", 0.02)
-        patch.setattr(tracing_module, "EXPORT_SECONDS", 0.3)
-        patch.setattr(tracing_module, "FLUSH_SECONDS", 0.5)
+        patch.setattr(export, "DELAY_SECONDS", 0.02)
+        patch.setattr(export, "EXPORT_SECONDS", 0.3)
+        patch.setattr(export, "FLUSH_SECONDS", 0.5)
         yield
 
 

@@ -16,7 +16,8 @@ import pytest
 
 from trunkline.core.clock import ManualClock
 from trunkline.core.errors import Fenced
-from trunkline.db.lease import Grant, Tenure, Terms, acquire, commit_fenced, connect_fenced, release, renew
+from trunkline.db.keeper import Tenure
+from trunkline.db.lease import Grant, Holding, Terms, acquire, commit_fenced, connect_fenced, look, raise_above, release, renew
 from waiting import eventually
 
 Conn = psycopg.Connection[Any]
@@ -168,7 +169,9 @@ def test_h01_a_standby_that_asks_for_a_live_lease_waits_for_nobody(connect: Call
         assert acquire(standby, "leader", 60) is None
 
 
-def test_h01_a_renewal_takes_less_than_100_ms_under_8_busy_workers(dsn: str, connect: Callable[[], Conn]) -> None:
+def test_h01_a_renewal_takes_less_than_100_ms_under_8_busy_workers(
+    dsn: str, connect: Callable[[], Conn], record_testsuite_property: Callable[[str, object], None]
+) -> None:
     keeper = connect()
     grant = take(keeper)
     # The wait for a lock is what must not be: the bound on it is strict, a busy machine spoils only the clock's.
@@ -192,7 +195,10 @@ def test_h01_a_renewal_takes_less_than_100_ms_under_8_busy_workers(dsn: str, con
             done.set()
         for worker in workers:
             worker.result(20)
+    p99 = sorted(took)[98]
+    record_testsuite_property("renewal_p99_ms", round(p99 * 1000, 1))
     assert median(took) < 0.1
+    assert p99 < 1.0, "the keeper gives up a statement after 1 s"
     assert len(work(keeper)) == sum(rounds)
 
 
@@ -258,6 +264,56 @@ def test_h02_epochs_do_not_repeat_after_a_restore_of_an_older_state(connect: Cal
     conn.execute("INSERT INTO work VALUES ('forgotten')")
     with pytest.raises(Fenced):
         commit_fenced(conn, forgotten[-1])
+
+
+def test_h02_raising_an_epoch_fences_what_was_done_under_the_old_one(connect: Callable[[], Conn]) -> None:
+    conn = connect()
+    old = take(conn)
+    new = raise_above(conn, old, old.epoch + 100, 60)
+    assert new is not None
+    assert new.epoch == old.epoch + 101
+    assert new.holder != old.holder
+    conn.execute("INSERT INTO work VALUES ('under the old one')")
+    with pytest.raises(Fenced):
+        commit_fenced(conn, old)
+    assert not renew(conn, old, 60)
+    conn.execute("INSERT INTO work VALUES ('under the new one')")
+    commit_fenced(conn, new)
+    assert work(conn) == ["under the new one"]
+    again = raise_above(conn, new, 1, 60)
+    assert again is not None
+    assert again.epoch == new.epoch + 1
+
+
+def test_h02_only_the_holder_raises(connect: Callable[[], Conn]) -> None:
+    conn = connect()
+    old = take(conn)
+    lapse(conn)
+    assert raise_above(conn, old, old.epoch + 100, 60) is None
+    new = take(conn)
+    assert raise_above(conn, old, old.epoch + 100, 60) is None
+    assert renew(conn, new, 60)
+
+
+def test_h01_raising_an_epoch_waits_for_fenced_work_in_flight(connect: Callable[[], Conn]) -> None:
+    holder, keeper = connect(), connect()
+    grant = take(keeper)
+    keeper.execute("SET lock_timeout = '100ms'")
+    keeper.commit()
+    with fence_in_flight(holder, grant), pytest.raises(psycopg.errors.LockNotAvailable):
+        raise_above(keeper, grant, grant.epoch + 1, 60)
+    keeper.rollback()
+    assert raise_above(keeper, grant, grant.epoch + 1, 60) is not None
+
+
+def test_looking_tells_who_holds_it(connect: Callable[[], Conn]) -> None:
+    conn = connect()
+    assert look(conn, "leader") is None
+    grant = acquire(conn, "leader", 60, "a/n1")
+    assert grant is not None
+    assert look(conn, "leader") == Holding("a/n1", grant.epoch, True)
+    release(conn, grant)
+    assert look(conn, "leader") == Holding("a/n1", grant.epoch, False)
 
 
 def test_h02_an_equal_epoch_with_another_holder_is_fenced(connect: Callable[[], Conn]) -> None:

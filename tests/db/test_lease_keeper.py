@@ -1,4 +1,4 @@
-"""The thread that keeps a lease: on_won and on_lost alternate, and on_lost is never late (H03)."""
+"""The threads that keep a lease: on_won and on_lost alternate, on_lost is never late, nobody waits for the broken (H02-H04)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ import pytest
 
 from trunkline.core.clock import SystemClock
 from trunkline.db.embedded import EmbeddedPostgres
-from trunkline.db.lease import Grant, LeaseKeeper, Terms
+from trunkline.db.keeper import FREE_SECONDS, LeaseKeeper
+from trunkline.db.lease import Grant, Holding, Terms
 from trunkline.db.migrate import migrate
 from waiting import eventually
 
@@ -26,12 +27,13 @@ LONG = Terms(seconds=300.0, renew_every=0.2, margin=1.0)
 class Watched:
     """A keeper with its words in order: ("won", grant, wall time) and ("lost", None, wall time)."""
 
-    def __init__(self, dsn: str, terms: Terms) -> None:
+    def __init__(self, dsn: str, terms: Terms, owner: str, preferred: Callable[[], bool]) -> None:
         self.words: queue.Queue[tuple[str, Grant | None, float]] = queue.Queue()
         self.keeper = LeaseKeeper(
             dsn, "leader", terms, SystemClock(),
             on_won=lambda grant: self.words.put(("won", grant, time.time())),
             on_lost=lambda: self.words.put(("lost", None, time.time())),
+            owner=owner, preferred=preferred,
         )  # fmt: skip
 
     def next(self) -> tuple[str, Grant | None, float]:
@@ -39,11 +41,12 @@ class Watched:
 
 
 @pytest.fixture
-def start() -> Iterator[Callable[[str, Terms], Watched]]:
+def start() -> Iterator[Callable[..., Watched]]:
     started: list[Watched] = []
 
-    def make(dsn: str, terms: Terms) -> Watched:
-        started.append(Watched(dsn, terms))
+    def make(dsn: str, terms: Terms, owner: str = "", preferred: Callable[[], bool] = lambda: True, heard: int = 0) -> Watched:
+        started.append(Watched(dsn, terms, owner, preferred))
+        started[-1].keeper.raise_above(heard)
         started[-1].keeper.start()
         return started[-1]
 
@@ -60,7 +63,7 @@ def expires_at(dsn: str) -> float:
 
 
 def test_stopping_hands_the_lease_over_without_waiting_for_it_to_lapse(
-    make_database: Callable[..., str], start: Callable[[str, Terms], Watched]
+    make_database: Callable[..., str], start: Callable[..., Watched]
 ) -> None:
     dsn = make_database()
     first = start(dsn, LONG)
@@ -78,7 +81,7 @@ def test_stopping_hands_the_lease_over_without_waiting_for_it_to_lapse(
 
 
 def test_a_lease_that_another_has_is_lost_at_the_next_renewal(
-    make_database: Callable[..., str], start: Callable[[str, Terms], Watched]
+    make_database: Callable[..., str], start: Callable[..., Watched]
 ) -> None:
     dsn = make_database()
     watched = start(dsn, LONG)
@@ -94,7 +97,7 @@ def test_a_lease_that_another_has_is_lost_at_the_next_renewal(
 
 
 def test_h03_the_lease_is_renewed_for_as_long_as_it_is_kept(
-    make_database: Callable[..., str], start: Callable[[str, Terms], Watched]
+    make_database: Callable[..., str], start: Callable[..., Watched]
 ) -> None:
     dsn = make_database()
     watched = start(dsn, QUICK)
@@ -142,9 +145,7 @@ def frozen(server: EmbeddedPostgres) -> Iterator[None]:
             os.kill(process, signal.SIGCONT)
 
 
-def test_h03_after_a_database_came_back_the_lease_is_won_anew(
-    server: EmbeddedPostgres, start: Callable[[str, Terms], Watched]
-) -> None:
+def test_h03_after_a_database_came_back_the_lease_is_won_anew(server: EmbeddedPostgres, start: Callable[..., Watched]) -> None:
     watched = start(server.dsn, QUICK)
     words = [watched.next()]
     with frozen(server):
@@ -159,7 +160,7 @@ def test_h03_after_a_database_came_back_the_lease_is_won_anew(
 
 @pytest.mark.parametrize("fault", [stopped, killed, frozen])
 def test_h03_a_holder_without_database_stops_before_its_lease_can_lapse(
-    server: EmbeddedPostgres, start: Callable[[str, Terms], Watched], fault: Callable[[EmbeddedPostgres], Iterator[None]]
+    server: EmbeddedPostgres, start: Callable[..., Watched], fault: Callable[[EmbeddedPostgres], Iterator[None]]
 ) -> None:
     watched = start(server.dsn, QUICK)
     assert watched.next()[0] == "won"
@@ -169,3 +170,108 @@ def test_h03_a_holder_without_database_stops_before_its_lease_can_lapse(
         assert word == "lost"
         assert watched.keeper.grant is None
     assert lost_at < lapses_at
+
+
+def test_h02_whoever_hears_of_a_higher_epoch_exchanges_its_grant_for_one_above_it(
+    make_database: Callable[..., str], start: Callable[..., Watched]
+) -> None:
+    dsn = make_database()
+    watched = start(dsn, LONG)
+    _, first, _ = watched.next()
+    assert first is not None
+    watched.keeper.raise_above(first.epoch + 500)
+    assert watched.next()[0] == "lost"
+    word, second, _ = watched.next()
+    assert word == "won"
+    assert second is not None
+    assert second.epoch == first.epoch + 501
+    assert watched.keeper.grant == second
+    watched.keeper.raise_above(first.epoch + 100)
+    eventually(lambda: expires_at(dsn) > time.time() + LONG.seconds - 0.5)
+    assert watched.words.empty(), "what is below changes nothing"
+
+
+def test_h02_a_keeper_that_heard_of_a_higher_epoch_before_it_won_begins_above_it(
+    make_database: Callable[..., str], start: Callable[..., Watched]
+) -> None:
+    ahead = int(time.time()) + 5000
+    watched = start(make_database(), LONG, heard=ahead)
+    word, grant, _ = watched.next()
+    assert word == "won"
+    assert grant is not None
+    assert grant.epoch == ahead + 1
+    assert watched.words.empty()
+
+
+def test_h04_the_preferred_one_takes_a_free_lease_at_once_the_other_after_a_while(
+    make_database: Callable[..., str], start: Callable[..., Watched]
+) -> None:
+    dsn = make_database()
+    begun = time.monotonic()
+    other = start(dsn, LONG, preferred=lambda: False)
+    preferred = start(dsn, LONG)
+    assert preferred.next()[0] == "won"
+    assert time.monotonic() - begun < FREE_SECONDS
+    assert other.keeper.grant is None
+    preferred.keeper.stop()
+    freed = time.monotonic()
+    assert other.next()[0] == "won"
+    assert time.monotonic() - freed > FREE_SECONDS - 0.5
+
+
+def test_h04_a_preferred_one_that_is_alive_but_does_not_try_is_not_waited_for(
+    make_database: Callable[..., str], start: Callable[..., Watched]
+) -> None:
+    dsn = make_database()
+    broken = start(dsn, LONG)
+    _, grant, _ = broken.next()
+    other = start(dsn, LONG, preferred=lambda: False)
+    broken.keeper.give_up(300.0)
+    assert broken.next()[0] == "lost"
+    word, taken, _ = other.next()
+    assert word == "won"
+    assert grant is not None
+    assert taken is not None
+    assert taken.epoch > grant.epoch
+    assert broken.keeper.grant is None
+    assert broken.keeper.rests > 200
+
+
+def test_h04_a_holder_that_gave_up_tries_again_after_its_rest_when_nobody_else_did(
+    make_database: Callable[..., str], start: Callable[..., Watched]
+) -> None:
+    watched = start(make_database(), LONG)
+    watched.next()
+    begun = time.monotonic()
+    watched.keeper.give_up(1.0)
+    assert [watched.next()[0] for _ in range(2)] == ["lost", "won"]
+    assert time.monotonic() - begun >= 1.0
+
+
+def test_h04_a_hand_over_drains_before_the_lease_is_free(make_database: Callable[..., str]) -> None:
+    dsn = make_database()
+    held_while_draining: list[bool] = []
+    won: queue.Queue[Grant] = queue.Queue()
+    keeper = LeaseKeeper(
+        dsn, "leader", LONG, SystemClock(), won.put, lambda: held_while_draining.append(expires_at(dsn) > time.time())
+    )
+    keeper.start()
+    try:
+        won.get(timeout=30)
+        keeper.give_up(300.0)
+        eventually(lambda: expires_at(dsn) < time.time())
+        assert held_while_draining == [True]
+    finally:
+        keeper.stop()
+
+
+def test_a_standby_knows_who_holds_the_lease_and_why_it_cannot_ask(
+    server: EmbeddedPostgres, start: Callable[..., Watched]
+) -> None:
+    holder = start(server.dsn, LONG, owner="a/n1")
+    _, grant, _ = holder.next()
+    assert grant is not None
+    standby = start(server.dsn, LONG, owner="a/n2")
+    eventually(lambda: standby.keeper.seen == Holding("a/n1", grant.epoch, True))
+    server.stop()
+    eventually(lambda: "refused" in standby.keeper.trouble)

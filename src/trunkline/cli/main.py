@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import logging
 import re
 import sys
 from pathlib import Path
 from typing import Annotated
 
-import structlog
 import typer
 from rich.console import Console
 from rich.markup import escape
 
 from trunkline import __version__
 from trunkline.cli import ca, config, node, pipeline, sim, token
+from trunkline.core.config import LogConfig
 from trunkline.core.errors import Invalid, TrunklineError
+from trunkline.core.logs import configure_logs
 
 app = typer.Typer(
     name="trunkline",
@@ -27,18 +27,6 @@ app = typer.Typer(
 )
 for part in (node, pipeline, config, ca, token, sim):
     app.add_typer(part.app, name=part.__name__.rpartition(".")[2])
-
-
-def _log_to_stderr() -> None:
-    structlog.configure(
-        processors=[
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            structlog.processors.KeyValueRenderer(key_order=["timestamp", "level", "event"]),
-        ],
-        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
-    )
 
 
 def seconds(text: str) -> float:
@@ -88,7 +76,7 @@ def version() -> None:
 
 
 def main() -> None:
-    _log_to_stderr()
+    configure_logs(LogConfig())
     try:
         app()
     except* TrunklineError as group:

@@ -1,17 +1,30 @@
-"""`trunkline node`: builds the node of a site, hands it to the API, and stops both when told."""
+"""`trunkline node`: builds the node of a site, puts its API before it, and stops both when told.
+
+The API is there first and goes first: it answers while the node still waits for its database, and finishes what was asked
+before the node comes to rest.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import os
-import signal
-from pathlib import Path
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 import typer
 
 from trunkline.cli.options import ConfigOption
-from trunkline.core.config import load_config
+from trunkline.core.config import ProcessConfig, load_config
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from fastapi import FastAPI
+
+    from trunkline.db.lease import Terms
+    from trunkline.node.node import Node
 
 app = typer.Typer(no_args_is_help=True, help="The node of a site: store, topology, trunk, queues, API.")
 
@@ -22,46 +35,95 @@ def _group() -> None: ...
 
 @app.command("run")
 def run(file: ConfigOption) -> None:
-    """Runs a site's node until it is told to stop.
+    """Runs a site's node until it is told to stop: 0 after a clean stop, 1 after one that was cut short.
 
     Example: [bold]trunkline node run --config site.yaml[/]
     """
-    asyncio.run(_run_node(file))
+    run_node(load_config(file))
 
 
-async def _run_node(path: Path) -> None:
-    from trunkline.api.app import create_app
-    from trunkline.api.server import serve
-    from trunkline.node.node import Node
+def run_node(config: ProcessConfig, terms: Terms | None = None) -> None:
+    """For a process of its own: the limit of its stop watches until the process is gone."""
+    from trunkline.core.errors import TrunklineError
+    from trunkline.core.logs import configure_logs
 
-    config = load_config(path)
-    node = Node(config)
-    stop, started = asyncio.Event(), asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
-
-    where = config.runtime / "node.json"
-
-    def tell(api: str) -> None:
-        """Says in the runtime folder where this node listens."""
-        draft = where.with_suffix(".draft")
-        draft.write_text(json.dumps({"pid": os.getpid(), "link": node.address, "api": api}))
-        draft.replace(where)
-
-    async def run_node() -> None:
-        try:
-            await node.run(stop, started.set)
-        finally:
-            started.set()
-
-    async def serve_api() -> None:
-        await started.wait()
-        if not stop.is_set():
-            await serve(create_app(node), config.api.listen, tell, stop)
-
+    configure_logs(config.log)
     try:
-        async with asyncio.TaskGroup() as group:
-            group.create_task(run_node())
-            group.create_task(serve_api())
+        asyncio.run(_run(config, terms))
+    except BaseExceptionGroup as group:
+        found = group
+        while isinstance(found.exceptions[0], BaseExceptionGroup):
+            found = found.exceptions[0]
+        if isinstance(found.exceptions[0], TrunklineError):
+            raise found.exceptions[0] from None
+        raise
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """What is imported here stays for ever: no collection looks for garbage in it, now or later."""
+    gc.disable()
+    try:
+        yield
     finally:
-        where.unlink(missing_ok=True)
+        gc.freeze()
+        gc.enable()
+
+
+async def _run(config: ProcessConfig, terms: Terms | None) -> None:
+    with _uncollected():
+        from trunkline.api.app import create_app
+        from trunkline.api.server import serve
+        from trunkline.api.tracing import tracing
+        from trunkline.db.lease import LEADER_TERMS
+        from trunkline.node.node import Node
+        from trunkline.node.stopping import Stopping
+
+    stopping = Stopping(config.stop_seconds)
+    stopping.on_signals()
+    node = Node(config, terms or LEADER_TERMS)
+    no_more_requests = asyncio.Event()
+
+    async def answer(rest: FastAPI, tell: Whereabouts) -> None:
+        try:
+            with stopping.waits_for("requests of the API"):
+                await serve(rest, config.api.listen, tell.api, stopping.asked)
+        finally:
+            no_more_requests.set()
+
+    with tracing(config.otlp, "trunkline-node", str(node.identity)) as tracer, whereabouts(config, node) as tell:
+        rest = create_app(node, config.api, tracer)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(answer(rest, tell), name="api")
+            group.create_task(node.run(no_more_requests, tell.links, stopping), name="node")
+
+
+class Whereabouts:
+    """Says in the runtime folder where this node listens, as soon as it listens on both."""
+
+    def __init__(self, config: ProcessConfig, node: Node) -> None:
+        self._file, self._node, self._api = config.runtime / "node.json", node, ""
+
+    def api(self, address: str) -> None:
+        self._api = address
+        self.links()
+
+    def links(self) -> None:
+        if not self._api or not self._node.address:
+            return
+        self._file.parent.mkdir(parents=True, exist_ok=True)
+        draft = self._file.with_suffix(".draft")
+        draft.write_text(json.dumps({"pid": os.getpid(), "link": self._node.address, "api": self._api}))
+        draft.replace(self._file)
+
+    def gone(self) -> None:
+        self._file.unlink(missing_ok=True)
+
+
+@contextmanager
+def whereabouts(config: ProcessConfig, node: Node) -> Iterator[Whereabouts]:
+    tell = Whereabouts(config, node)
+    try:
+        yield tell
+    finally:
+        tell.gone()

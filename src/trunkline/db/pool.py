@@ -15,7 +15,11 @@ def open_pool(dsn: str, size: int, name: str) -> ConnectionPool[psycopg.Connecti
         max_size=size,
         name=name,
         open=False,
-        kwargs={"options": "-c idle_in_transaction_session_timeout=3000 -c jit=off -c application_name=trunkline-" + name},
+        kwargs={
+            "options": "-c idle_in_transaction_session_timeout=3000 -c jit=off",
+            "application_name": f"trunkline-{name}",
+            "tcp_user_timeout": 10_000,  # a database that is gone without a word is noticed
+        },
     )
     pool.open()
     return pool

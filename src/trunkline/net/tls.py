@@ -7,10 +7,7 @@ from pathlib import Path
 
 from trunkline.core.errors import Invalid, RemoteProtocolError
 from trunkline.core.ids import NodeId
-from trunkline.net.authority import issue, make_ca
 from trunkline.net.certificate import Certified, read_certificate
-
-__all__ = ["certified", "certified_identity", "client_context", "issue", "make_ca", "server_context"]
 
 _MISFIT = "KEY_VALUES_MISMATCH"
 

@@ -1,8 +1,11 @@
 """What a node does while it holds its site's lease: stamps the log, serves it, and makes what arrives durable.
 
 Everything here blocks and runs in threads. Work for the sink is done in the order it was asked for, by one thread; reading the
-log has a lane of its own, so that neither waits for the other. A database that is away is waited for; a lost lease ends it
-all (`Fenced`), and the keeper of the lease says so to the node.
+log has a lane of its own, so that neither waits for the other.
+
+1. A database that is away is waited for. A lost lease (`Fenced`) ends it all, and the keeper of the lease says so to the node.
+2. Any other failure is raised: the work will fail again, and the node begins anew, or leaves the lease to another.
+3. After `stop` nothing is written: what runs comes to its end, what waits is dropped.
 """
 
 from __future__ import annotations
@@ -13,17 +16,16 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from random import random
 
-import psycopg
 import structlog
-from psycopg_pool import PoolTimeout
 
 from trunkline.core.backoff import Backoff
 from trunkline.core.errors import Fenced
 from trunkline.core.ids import Position
-from trunkline.db.lease import Grant, connect_fenced
+from trunkline.db.away import AWAY, in_one_line
+from trunkline.db.lease import Grant, commit_fenced, connect_fenced
 from trunkline.db.pool import open_pool
 from trunkline.node.sitecore import Effect, HostWork, SiteCore
-from trunkline.queues.acks import acknowledge
+from trunkline.queues.acks import acknowledge, generations
 from trunkline.queues.log import PostgresLog
 from trunkline.queues.receive import PostgresSink
 from trunkline.queues.stamper import Stamper, random_mark
@@ -36,24 +38,28 @@ log = structlog.get_logger()
 
 
 class Leadership:
-    def __init__(self, dsn: str, grant: Grant, on_head: Callable[[Position], None]) -> None:
+    """`name` tells its connections from those of other nodes, for people who look at the database."""
+
+    def __init__(self, dsn: str, grant: Grant, name: str, on_head: Callable[[Position], None]) -> None:
         self.grant = grant
-        self._dsn, self._on_head = dsn, on_head
-        self._pool = open_pool(dsn, 4, "trunk")
-        self._log = PostgresLog(self._pool)
-        self._sink = PostgresSink(self._pool, grant)
-        self.log_id, self.head = self._log.log_id, self._log.head()
+        self._dsn, self._name, self._on_head = dsn, name, on_head
+        self._complaints: dict[str, str] = {}
         self._stop = threading.Event()
         self._lanes = {"sink": ThreadPoolExecutor(1, "sink"), "log": ThreadPoolExecutor(2, "log")}
-        self._stamper = threading.Thread(target=self._stamp, name="stamper", daemon=True)
-
-    def start(self) -> None:
-        self._stamper.start()
+        self._pool = open_pool(dsn, 4, f"trunk-{name}")
+        try:
+            self._log = PostgresLog(self._pool)
+            self._sink = PostgresSink(self._pool, grant)
+            self.log_id, self.head = self._log.log_id, self._log.head()
+            with self._pool.connection() as conn:
+                self.generations = generations(conn)
+        except BaseException:
+            self.stop()
+            raise
 
     def stop(self) -> None:
+        """Returns when what runs has come to its end; the stamper is stopped by whoever runs it."""
         self._stop.set()
-        if self._stamper.is_alive():
-            self._stamper.join(10)
         for lane in self._lanes.values():
             lane.shutdown(wait=True, cancel_futures=True)
         self._pool.close()
@@ -73,12 +79,19 @@ class Leadership:
         while not self._stop.is_set():
             try:
                 return self._do(work)
-            except (psycopg.Error, PoolTimeout) as error:
-                log.warning("the database refused; trying again", work=type(work).__name__, reason=str(error).strip())
+            except AWAY as error:
+                self._complain(type(work).__name__, error)
                 self._stop.wait(backoff.after_failure())
             except Fenced:
                 return None
         return None
+
+    def _complain(self, work: str, error: Exception) -> None:
+        """Once per reason, not once per try."""
+        reason = in_one_line(error)
+        if self._complaints.get(work) != reason:
+            self._complaints[work] = reason
+            log.warning("the database is away; trying again", work=work, reason=reason)
 
     def _do(self, work: HostWork) -> Answer:
         match work:
@@ -104,16 +117,17 @@ class Leadership:
                 with self._pool.connection() as conn:
                     for client, position in positions.items():
                         acknowledge(conn, work.destination, client, work.generation, position)
+                    commit_fenced(conn, self.grant)
                 return lambda core, now: []
 
-    def _stamp(self) -> None:
+    def stamp(self, stop: threading.Event) -> None:
         backoff = Backoff(0.05, 2.0, random)
-        while not self._stop.is_set():
+        while not stop.is_set():
             try:
-                with connect_fenced(self._dsn) as conn:
-                    Stamper(conn, self.grant, random_mark).run(self._stop, self._on_head)
-            except psycopg.Error as error:
-                log.warning("stamper lost its database; trying again", reason=str(error).strip())
-                self._stop.wait(backoff.after_failure())
+                with connect_fenced(self._dsn, f"trunkline-stamper-{self._name}") as conn:
+                    Stamper(conn, self.grant, random_mark).run(stop, self._on_head)
+            except AWAY as error:
+                self._complain("stamper", error)
+                stop.wait(backoff.after_failure())
             except Fenced:
                 return

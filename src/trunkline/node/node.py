@@ -1,232 +1,211 @@
 """The node: the protocols of `SiteCore` over real links and the site's Postgres, in one event loop.
 
-The loop owns the core; threads only ever hand it answers. Views for people are computed on the loop, too. A node serves
-its API and the store whether or not it leads; only the leader's links carry records, so links are made anew when that changes.
+The loop owns the core; threads only ever hand it answers. A node serves its API and the store whether or not it leads; only
+the leader's links carry records.
+
+It starts in this order, each step only after the one before, and says so in its log and in the check `start`:
+
+    database   it answers (waited for)          links   they listen
+    schema     it is up to date                 store   this node is in it, and dials others
+    pool       events can be taken              lease   it leads or follows from now on
+
+A step that can come right by itself is waited for, with the reason shown; any other failure ends the node. It stops the
+other way round: no more events, the work of the leader comes to rest, the lease is let go, the links say goodbye.
 """
 
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
 from collections import Counter
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import nullcontext, suppress
+from functools import partial
 from random import random
-from typing import Any, TypeVar
+from typing import Any
 
 import psycopg
 import structlog
-from psycopg_pool import ConnectionPool, PoolTimeout
 
 from trunkline.core.backoff import Backoff
 from trunkline.core.clock import SystemClock
 from trunkline.core.config import ProcessConfig
-from trunkline.core.errors import Invalid, Retryable
-from trunkline.core.ids import NodeId, Position
-from trunkline.db.lease import LEADER_TERMS, Grant, LeaseKeeper
+from trunkline.core.errors import Invalid, Terminal
+from trunkline.core.health import Check
+from trunkline.core.ids import NodeId
+from trunkline.db.away import AWAY, in_one_line
+from trunkline.db.lease import LEADER_TERMS, Terms
 from trunkline.db.migrate import migrate
-from trunkline.db.pool import open_pool
-from trunkline.net.channels import Channel
-from trunkline.net.endpoint import Endpoint, Target
-from trunkline.net.hello import OLDEST_WIRE, WIRE_VERSION, Hello
-from trunkline.net.link import Link
-from trunkline.node.leadership import Leadership
+from trunkline.node import checks, views
+from trunkline.node.ingest import Ingest
+from trunkline.node.peers import Peers
+from trunkline.node.probe import DatabaseProbe
+from trunkline.node.roles import Roles
 from trunkline.node.sitecore import Effect, Frame, HostWork, SiteCore
-from trunkline.queues.client import QueueClient
-from trunkline.queues.registry import remember_site
-from trunkline.routes.event import Event
-from trunkline.routes.index import RouteTable
-from trunkline.routes.model import load_routes
+from trunkline.node.stopping import Stopping
+from trunkline.node.supervise import Supervisor, in_thread
 from trunkline.trunk import asks
 
 TICK_SECONDS = 0.05
-CARRIES = "trunk"
-LEASE = "leader"
-_T = TypeVar("_T")
 
-log = structlog.get_logger()
+log = structlog.get_logger(__name__)
 
 
 class Node:
-    def __init__(self, config: ProcessConfig) -> None:
+    def __init__(self, config: ProcessConfig, terms: Terms = LEADER_TERMS) -> None:
         if config.tls is None:
             raise Invalid(f"node {config.site}/{config.node}", "no tls section in its configuration", "give it certificates")
         self.config = config
         self.identity = NodeId(config.site, config.node)
-        self.address = ""
+        self._dsn = config.database.reveal()
         self._clock = SystemClock()
-        self._table = RouteTable(load_routes(config.routes) if config.routes else (), {"site": config.site})
         self._core = SiteCore(self.identity, ())
-        self._endpoint = Endpoint(
-            self.identity, config.tls, self._hello, self, config.link.heartbeat_seconds, self._clock, random
-        )
-        self._keeper = LeaseKeeper(
-            config.database.reveal(), LEASE, LEADER_TERMS, self._clock, self._soon_role, lambda: self._soon_role(None)
-        )
-        self._leadership: Leadership | None = None
-        self._roles: asyncio.Queue[Grant | None] = asyncio.Queue()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._ingest = Ingest(config)
+        self._supervisor = Supervisor(self._clock, random)
+        self._roles = Roles(
+            self.identity, self._dsn, terms, self._clock, self._core, self._supervisor, self._do,
+            lambda reason: self._peers.renew(reason),
+        )  # fmt: skip
+        self._peers = Peers(config, config.tls, self.identity, self._core, self._roles, self._clock, self._do)
+        self._probe = DatabaseProbe(self._dsn, self._clock)
+        self._on_loop = views.OnLoop()
         self._delivered: Counter[str] = Counter()
+        self._newcomers: asyncio.Queue[set[str]] = asyncio.Queue()
         self._remembered: set[str] = set()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._pool: ConnectionPool[psycopg.Connection[Any]] | None = None
+        self._step, self._step_since, self._trouble = "not begun", self._now(), ""
+        self._started = False
+
+    @property
+    def address(self) -> str:
+        """Where other nodes reach this one; empty before its links listen."""
+        return self._peers.address
 
     # -- life
 
-    async def run(self, stop: asyncio.Event, on_started: Callable[[], None]) -> None:
-        self._loop = asyncio.get_running_loop()
-        if not await self._migrated(stop):
-            return
-        self._pool = open_pool(self.config.database.reveal(), 4, "ingest")
-        try:
-            self.address = await self._endpoint.start(self.config.link.listen)
-            self._core.addresses = (self.address,)
-            self._do(self._core.begin(self._now()))
-            self._aim()
-            self._keeper.start()
-            on_started()
-            async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(self._tick_for_ever()), group.create_task(self._follow_roles())]
-                await stop.wait()
-                for task in tasks:
-                    task.cancel()
-        finally:
-            await asyncio.to_thread(self._keeper.stop)
-            await self._step_down()
-            await self._endpoint.stop()
-            for task in list(self._tasks):
-                task.cancel()
-            await asyncio.gather(*self._tasks, return_exceptions=True)
-            self._pool.close()
+    async def run(self, stop: asyncio.Event, on_links: Callable[[], None], stopping: Stopping | None = None) -> None:
+        """Until `stop`; `on_links` is called once the links listen. `stopping` hears what this waits for at the end."""
+        self._on_loop.begin()
+        wait = stopping.waits_for if stopping is not None else lambda what: nullcontext()
+        async with self._supervisor:
+            try:
+                if await self._start(stop, on_links):
+                    await stop.wait()
+            finally:
+                self._ingest.refuse()
+                with wait("the leader's work and its lease"):
+                    await self._roles.stop()
+                with wait("links"):
+                    await self._peers.endpoint.stop()
+        with wait("database connections"):
+            await asyncio.to_thread(self._ingest.close)
+        log.info("node stopped", node=str(self.identity))
 
-    async def _migrated(self, stop: asyncio.Event) -> bool:
-        """False if told to stop before the database was there."""
+    async def _start(self, stop: asyncio.Event, on_links: Callable[[], None]) -> bool:
+        """False if told to stop before it was done."""
+        steps: tuple[tuple[str, Callable[[], Awaitable[None]]], ...] = (
+            ("database", self._ask_database),
+            ("schema", self._migrate),
+            ("pool", self._open_pool),
+            ("links", self._listen),
+            ("store", self._join),
+            ("lease", self._compete),
+        )
+        began = self._now()
+        for name, work in steps:
+            self._step, self._step_since = name, self._now()
+            if not await self._done(name, work, stop):
+                return False
+            log.info("started", step=name, seconds=round(self._now() - self._step_since, 3))
+            if name == "links":
+                on_links()
+        self._started = True
+        log.info("node runs", node=str(self.identity), link=self.address, seconds=round(self._now() - began, 3))
+        return True
+
+    async def _done(self, name: str, work: Callable[[], Awaitable[None]], stop: asyncio.Event) -> bool:
         backoff = Backoff(0.2, 5.0, random)
         while not stop.is_set():
             try:
-                await asyncio.to_thread(migrate, self.config.database.reveal(), "queues")
+                await work()
+                self._trouble = ""
                 return True
-            except psycopg.OperationalError as error:
-                log.warning("the database does not answer; trying again", reason=str(error).strip())
+            except AWAY as error:
+                self._complain(name, in_one_line(error))
                 with suppress(TimeoutError):
                     await asyncio.wait_for(stop.wait(), backoff.after_failure())
+            except psycopg.Error as error:
+                raise Terminal(f"database, step {name}", in_one_line(error), "mend it and start the node again") from error
         return False
+
+    def _complain(self, step: str, trouble: str) -> None:
+        """Once per reason, not once per try."""
+        if trouble != self._trouble:
+            self._trouble = trouble
+            log.warning("the database does not answer; waiting for it", step=step, reason=trouble)
+
+    # -- the steps
+
+    async def _ask_database(self) -> None:
+        def ask() -> None:
+            psycopg.connect(self._dsn, connect_timeout=3).close()
+
+        await asyncio.to_thread(ask)
+
+    async def _migrate(self) -> None:
+        applied = await asyncio.to_thread(migrate, self._dsn, "queues")
+        if applied:
+            log.info("schema brought up to date", files=applied)
+
+    async def _open_pool(self) -> None:
+        self._ingest.open()
+        self._supervisor.keep("probe", partial(in_thread, "probe", self._probe.run))
+
+    async def _listen(self) -> None:
+        await self._peers.start()
+
+    async def _join(self) -> None:
+        self._do(self._core.begin(self._now()))
+        self._peers.aim()
+        self._supervisor.keep("registry", self._remember_newcomers)
+        self._supervisor.keep("tick", self._tick_for_ever)
+
+    async def _compete(self) -> None:
+        self._roles.start()
+
+    # -- tasks
 
     async def _tick_for_ever(self) -> None:
         while True:
             await asyncio.sleep(TICK_SECONDS)
+            self._roles.outdone()
             self._do(self._core.tick(self._now()))
             self._meet_newcomers()
-
-    # -- roles
-
-    def _soon_role(self, grant: Grant | None) -> None:
-        assert self._loop is not None
-        self._loop.call_soon_threadsafe(self._roles.put_nowait, grant)
-
-    async def _follow_roles(self) -> None:
-        while True:
-            grant = await self._roles.get()
-            await self._step_down()
-            if grant is not None and grant == self._keeper.grant:
-                await self._lead(grant)
-
-    async def _lead(self, grant: Grant) -> None:
-        def on_head(head: Position) -> None:
-            assert self._loop is not None
-            self._loop.call_soon_threadsafe(lambda: self._do(self._core.set_head(head, self._now())))
-
-        leadership = None
-        while leadership is None and self._roles.empty():
-            try:
-                leadership = await asyncio.to_thread(Leadership, self.config.database.reveal(), grant, on_head)
-            except (psycopg.Error, PoolTimeout) as error:
-                log.warning("cannot lead yet: the database does not answer", reason=str(error).strip())
-                await asyncio.sleep(0.5)
-        if leadership is None:
-            return
-        self._leadership = leadership
-        self._do(self._core.lead(grant.epoch, leadership.log_id, leadership.head, self._now()))
-        leadership.start()
-        self._renew_links("this node leads its site now")
-        log.info("leading", site=self.config.site, incarnation=grant.epoch)
-
-    async def _step_down(self) -> None:
-        leadership, self._leadership = self._leadership, None
-        if leadership is not None:
-            self._core.step_down()
-            self._renew_links("this node no longer leads its site")
-            await asyncio.to_thread(leadership.stop)
-            log.info("not leading", site=self.config.site)
-
-    def _renew_links(self, reason: str) -> None:
-        for link in list(self._endpoint.links().values()):
-            link.close(reason)
-
-    # -- links
-
-    def _hello(self, peer: NodeId) -> Hello:
-        carrier, leadership = self._core.carrier, self._leadership
-        known = self._core.link_row(peer.site)
-        return Hello(
-            wire=WIRE_VERSION,
-            oldest=OLDEST_WIRE,
-            capabilities=("store", CARRIES) if carrier is not None else ("store",),
-            site=self.identity.site,
-            node=self.identity.node,
-            incarnation=self._core.incarnation,
-            known_incarnation=known.incarnation if known is not None else 0,
-            log_id=leadership.log_id if leadership is not None else "",
-            neighbours=self._core.neighbours(),
-            heads={self.identity.site: carrier.head.seq} if carrier is not None else {},
-            applied={},
-            carries=carrier is not None and peer.site in self.config.link.links,
-            addresses=self._core.addresses,
-        )
-
-    def link_up(self, link: Link) -> None:
-        if (CARRIES in link.mine.capabilities) != (self._core.carrier is not None):
-            link.close("this node's role changed during the handshake")
-        both_lead = CARRIES in link.mine.capabilities and CARRIES in link.hello.capabilities
-        self._do(self._core.link_up(link.peer, link.carries and both_lead, self._now()))
-
-    def link_down(self, link: Link, reason: str) -> None:
-        log.info("link down", peer=str(link.peer), reason=reason)
-        self._do(self._core.link_down(link.peer, self._now()))
-
-    def message(self, link: Link, channel: Channel, body: bytes) -> None:
-        self._do(self._core.message(link.peer, channel, body, self._now()))
-
-    def _aim(self) -> None:
-        """Dial the seeds, and of the configured sites every node the store knows an address of."""
-        targets = {f"seed:{address}": Target((address,)) for address in self.config.link.seeds if address != self.address}
-        for node, record in self._core.nodes().items():
-            if node.site in self.config.link.links and record.addresses:
-                targets[f"node:{node}"] = Target(record.addresses)
-        self._endpoint.set_targets(targets)
 
     def _meet_newcomers(self) -> None:
         if not self._core.nodes_changed:
             return
         self._core.nodes_changed = False
-        self._aim()
+        self._peers.aim()
         sites = {node.site for node in self._core.nodes()} | {self.identity.site, *self.config.link.links}
         if new := sites - self._remembered:
             self._remembered |= new
-            self._spawn(self._remember(new))
+            self._newcomers.put_nowait(new)
 
-    async def _remember(self, sites: Iterable[str]) -> None:
-        try:
-            await asyncio.to_thread(self._write_sites, sorted(sites))
-        except psycopg.Error as error:
-            log.warning("site registry not written; trying again", reason=str(error).strip())
-            self._remembered -= set(sites)
-            self._core.nodes_changed = True
-
-    def _write_sites(self, sites: Iterable[str]) -> None:
-        with self._ingest().connection() as conn:
-            for site in sites:
-                remember_site(conn, site)
+    async def _remember_newcomers(self) -> None:
+        """Every site that was ever seen may be named as a destination: it is written down before it is forgotten here."""
+        backoff = Backoff(0.2, 5.0, random)
+        waiting: set[str] = set()
+        while True:
+            waiting |= await self._newcomers.get() if not waiting else set()
+            try:
+                await asyncio.to_thread(self._ingest.remember, sorted(waiting))
+                waiting = set()
+                backoff.success()
+            except AWAY as error:
+                log.warning("site registry not written; trying again", reason=in_one_line(error))
+                await asyncio.sleep(backoff.after_failure())
+            except Exception:
+                self._newcomers.put_nowait(waiting)
+                raise
 
     # -- effects
 
@@ -234,118 +213,49 @@ class Node:
         return self._clock.monotonic()
 
     def _do(self, effects: Iterable[Effect]) -> None:
-        links = self._endpoint.links()
+        links = self._peers.endpoint.links()
         for effect in effects:
             if not isinstance(effect, Frame):
-                self._spawn(self._perform(effect))
+                self._supervisor.once("work", partial(self._perform, effect), self._roles.stumbled)
             elif (link := links.get(effect.peer)) is not None and not link.send(effect.channel, effect.body):
                 link.close("the peer reads too slowly: its send queue is full")
 
     async def _perform(self, work: HostWork) -> None:
-        leadership = self._leadership
-        if leadership is None:
-            return
-        answer = await leadership.perform(work)
-        if answer is not None and leadership is self._leadership:
-            if isinstance(work, asks.Append):
-                self._delivered[work.origin] += len(work.entries)
-            self._do(answer(self._core, self._now()))
-
-    def _spawn(self, job: Any) -> None:
-        task: asyncio.Task[None] = asyncio.ensure_future(job)
-        self._tasks.add(task)
-        task.add_done_callback(self._done)
-
-    def _done(self, task: asyncio.Task[None]) -> None:
-        """Work that failed leaves a stream waiting for its answer: the leader begins anew, from what is durable."""
-        self._tasks.discard(task)
-        if task.cancelled() or (error := task.exception()) is None:
-            return
-        log.error("work failed; leading anew", reason=repr(error))
-        if self._leadership is not None and self._loop is not None:
-            self._loop.call_later(1.0, self._roles.put_nowait, self._leadership.grant)
+        if await self._roles.perform(work) and isinstance(work, asks.Append):
+            self._delivered[work.origin] += len(work.entries)
 
     # -- what the API asks (from other threads)
 
     def inject(self, payload: Any, metadata: dict[str, str]) -> list[str]:
-        """Routes one event; what it sends is durable in the send queue when this returns."""
-        outgoing = self._table.route([Event(payload=payload, metadata=metadata)])
-        if not outgoing:
-            return []
-        try:
-            with self._ingest().connection() as conn:
-                for message in outgoing:
-                    QueueClient(message.client).transmit(conn, message.payload, message.destinations, message.headers)
-        except psycopg.OperationalError as error:
-            raise Retryable("event", f"the site's database does not answer: {error}", "send it again") from error
-        return [message.route_id for message in outgoing]
+        return self._ingest.inject(payload, metadata)
 
     def status(self) -> dict[str, Any]:
-        return self._on_loop(self._status)
+        return self._on_loop(lambda: views.status(self._core, self._peers, self._delivered, self._supervisor.failures()))
 
     def topology(self) -> dict[str, Any]:
-        return self._on_loop(self._topology)
+        return self._on_loop(lambda: views.topology(self._core))
 
     def trunk(self) -> dict[str, Any]:
-        return self._on_loop(self._trunk)
+        return self._on_loop(lambda: views.trunk(self._core, self._peers))
 
     def store(self, area: str, prefix: str) -> dict[str, Any]:
-        return self._on_loop(lambda: self._store(area, prefix))
+        return self._on_loop(lambda: views.store(self._core, area, prefix))
 
-    def ready(self) -> tuple[bool, str]:
-        return self._on_loop(lambda: (self._leadership is not None, "leading" if self._leadership else "not leading"))
+    def checks(self) -> Sequence[Check]:
+        return self._on_loop(self._checks)
 
-    def _on_loop(self, view: Callable[[], _T]) -> _T:
-        if self._loop is None:
-            raise Retryable("node", "it has not started yet", "ask again")
-        asked: concurrent.futures.Future[_T] = concurrent.futures.Future()
-        self._loop.call_soon_threadsafe(lambda: asked.set_result(view()))
-        return asked.result(5)
-
-    def _ingest(self) -> ConnectionPool[psycopg.Connection[Any]]:
-        if self._pool is None:
-            raise Retryable("node", "it has not started yet", "ask again")
-        return self._pool
-
-    def _status(self) -> dict[str, Any]:
-        carrier = self._core.carrier
-        relayed = sum(n for (_, what), n in carrier.counters.items() if what == "relayed") if carrier else 0
-        return {
-            "site": self.identity.site,
-            "node": self.identity.node,
-            "leads": carrier is not None,
-            "incarnation": self._core.incarnation,
-            "head": carrier.head.seq if carrier else 0,
-            "relayed": relayed,
-            "delivered": dict(self._delivered),
-            "nodes": len(self._core.nodes()),
-            "links": sorted(str(peer) for peer in self._endpoint.links()),
-        }
-
-    def _topology(self) -> dict[str, Any]:
-        rows = self._core.topology.rows.values()
-        return {
-            "site": self.identity.site,
-            "neighbours": list(self._core.neighbours()),
-            "rows": [{"source": r.source, "via": r.via, "depth": r.depth, "path": list(r.path)} for r in rows],
-        }
-
-    def _trunk(self) -> dict[str, Any]:
-        carrier = self._core.carrier
-        links: dict[str, dict[str, int]] = {site: {} for site in self._core.neighbours()}
-        for (site, what), count in carrier.counters.items() if carrier else ():
-            links.setdefault(site, {})[what] = count
-        for peer, link in self._endpoint.links().items():
-            if peer.site in links:
-                links[peer.site] |= {"sent_bytes": link.sent_bytes, "received_bytes": link.received_bytes}
-        return {"site": self.identity.site, "links": links}
-
-    def _store(self, area: str, prefix: str) -> dict[str, Any]:
-        if area != self._core.store.area:
-            raise Invalid(f"area {area!r}", "this node is not in it", f"ask for area {self._core.store.area}")
-        values = self._core.store.values
-        return {
-            key: {"version": v.version, "originator": v.originator, "bytes": len(v.data or b""), "ttl_ms": v.ttl_ms}
-            for key, v in sorted(values.items())
-            if key.startswith(prefix)
-        }
+    def _checks(self) -> list[Check]:
+        now, answer, roles, keeper = self._now(), self._probe.answer, self._roles, self._roles.keeper
+        led_since = roles.led_since
+        if not self._started:
+            return [checks.start_check(self._step, self._step_since, self._trouble, now), *self._supervisor.checks()]
+        lease = checks.LeaseState(
+            keeper.grant, led_since, keeper.seen, now - keeper.seen_at, keeper.trouble, keeper.rests, roles.why_resting
+        )
+        return [
+            checks.database_check(answer, self._probe.trouble, now),
+            checks.lease_check(lease),
+            checks.trunk_check(answer, led_since, now),
+            *self._peers.checks(),
+            *self._supervisor.checks(),
+        ]

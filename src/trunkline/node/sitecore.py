@@ -3,6 +3,10 @@
 The node runs it under asyncio with sockets and Postgres, the simulator under virtual time with memory: the same code.
 A node that is not its site's leader runs only the store; the leader also carries. `link:` rows name the sites a leader
 hears; the peers of the store are nodes, the neighbours of the trunk are sites.
+
+1. Only the leader persists its site's `link:` row; one that steps down lets go of it, so that two never fight over it.
+2. An incarnation never goes back: the highest one known of each site is kept, whoever told it, and is what a peer hears of
+   itself. A leader that is told of a higher one than its own (`outdone_by`) must raise its epoch before it speaks (H02).
 """
 
 from __future__ import annotations
@@ -26,6 +30,7 @@ from trunkline.trunk.log import Applied, Chunk
 from trunkline.trunk.wants import Opened
 
 FLEET = "fleet"
+HIGHEST_INCARNATION = 2**32 - 2  # a link row's version has 32 bits for it, and there must be one above
 
 
 class NodeRecord(msgspec.Struct, frozen=True):
@@ -62,6 +67,7 @@ class SiteCore:
     carrier: Carrier | None = None
     incarnation: int = 0
     nodes_changed: bool = True
+    _known: dict[str, int] = field(default_factory=dict)
     _neighbours: dict[str, NodeId] = field(default_factory=dict)
     _link_counter: int = 0
     _said: tuple[str, ...] | None = None
@@ -90,6 +96,28 @@ class SiteCore:
     def step_down(self) -> None:
         self.carrier = None
         self.topology = Topology(self.identity.site)
+        self.store.let_go(self._link_key)
+
+    def heard_of(self, site: str, incarnation: int) -> None:
+        """Somebody, or something durable, knows of this incarnation of the site."""
+        if incarnation > HIGHEST_INCARNATION:
+            raise RemoteProtocolError("message", f"no site is at incarnation {incarnation}", "run an unmodified node")
+        self._known[site] = max(incarnation, self._known.get(site, 0))
+
+    def known_incarnation(self, site: str) -> int:
+        row = self.link_row(site)
+        told = row.incarnation if row is not None and row.incarnation <= HIGHEST_INCARNATION else 0
+        return max(told, self._known.get(site, 0))
+
+    def outdone_by(self, epoch: int) -> int:
+        """The incarnation of its own site that a leader with this epoch must raise above; 0 when there is none.
+
+        The version of the row in the store tells as much as the row: it stays above what others once brought.
+        """
+        stored = self.store.values.get(self._link_key)
+        brought = stored.version >> 32 if stored is not None else 0
+        known = max(self.known_incarnation(self.identity.site), brought if brought <= HIGHEST_INCARNATION else 0)
+        return known if known > epoch else 0
 
     # -- links
 
@@ -119,7 +147,7 @@ class SiteCore:
                 return effects + self._update_topology(now)
             case Channel.TRUNK:
                 message = messages.CODEC.decode(body)
-                if self._neighbours.get(peer.site) != peer:
+                if not self.carries_with(peer):
                     raise RemoteProtocolError("trunk message", f"the link with {peer} carries nothing", "configure the link")
                 return self._carried(self.carrier.receive(peer.site, message, now)) if self.carrier else []
             case Channel.CONTROL:
@@ -156,6 +184,9 @@ class SiteCore:
     def neighbours(self) -> tuple[str, ...]:
         return tuple(self._neighbours)
 
+    def carries_with(self, peer: NodeId) -> bool:
+        return self._neighbours.get(peer.site) == peer
+
     def nodes(self) -> dict[NodeId, NodeRecord]:
         """Every node the store knows of; what cannot be read is as if it were not there."""
         found: dict[NodeId, NodeRecord] = {}
@@ -176,6 +207,10 @@ class SiteCore:
 
     # -- inside
 
+    @property
+    def _link_key(self) -> str:
+        return f"link:{self.identity.site}"
+
     def _update_topology(self, now: float) -> list[Effect]:
         """After anything that can change whom we hear or whom others hear."""
         for key in self.store.changes():
@@ -189,10 +224,8 @@ class SiteCore:
             self._said = self.neighbours()
             self._link_counter += 1
             row = LinkRow(self.incarnation, self._said)
-            key = f"link:{self.identity.site}"
-            effects += self._frames(
-                self.store.persist(key, LINK_ROWS.encode(row), now, version=row.version(self._link_counter))
-            )
+            version = row.version(self._link_counter)
+            effects += self._frames(self.store.persist(self._link_key, LINK_ROWS.encode(row), now, version=version))
         if self.topology.compute(self.neighbours(), self.links()):
             effects += self._carried(self.carrier.set_parents(self.topology.parents()))
         return effects

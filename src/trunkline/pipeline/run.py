@@ -6,12 +6,10 @@ of a query.
 
 from __future__ import annotations
 
-import logging
 import os
 import queue
 import random
 import signal
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,10 +20,12 @@ import structlog
 
 from trunkline.core.backoff import Backoff
 from trunkline.core.clock import SystemClock
-from trunkline.core.config import BridgeConfig, ProcessConfig
+from trunkline.core.config import BridgeConfig, LogConfig, ProcessConfig
 from trunkline.core.errors import Invalid
 from trunkline.core.jsoncodec import dumps
-from trunkline.db.lease import STANDBY_TERMS, Grant, LeaseKeeper
+from trunkline.core.logs import configure_logs
+from trunkline.db.keeper import LeaseKeeper
+from trunkline.db.lease import STANDBY_TERMS, Grant
 from trunkline.db.migrate import migrate
 from trunkline.pipeline.halves import Halves
 from trunkline.pipeline.scratch import Scratch
@@ -43,16 +43,16 @@ def run_pipeline(config: ProcessConfig, fast_start: bool = False) -> int:
     """Runs until SIGTERM or SIGINT; 0 after a clean stop."""
     if config.bridge is None:
         raise Invalid("pipeline", f"site {config.site} has no bridge to run", "add `bridge:` to its configuration")
-    _log_to_stderr()
+    configure_logs(_log_config(config.log))
     stop = threading.Event()
     _stop_on_signals(stop)
     with Scratch(config.runtime) as scratch:
-        if not _migrate(config.database.reveal(), stop):
-            return 0
         spark = open_session(scratch, f"trunkline-{config.site}", fast_start)
         _stop_on_signals(stop)  # Spark has put its own handler in place
         try:
             warm_up(spark, scratch)
+            if not _migrate(config.database.reveal(), stop):
+                return 0
             with _ready(config.runtime / READY_FILE, spark):
                 _serve(config, config.bridge, spark, scratch, stop)
         finally:
@@ -118,18 +118,11 @@ def _ready(file: Path, spark: Spark) -> Iterator[None]:
         file.unlink(missing_ok=True)
 
 
+def _log_config(log: LogConfig) -> LogConfig:
+    """A pipeline's log is read by machines, unless its configuration says otherwise."""
+    return log if "format" in log.model_fields_set else log.model_copy(update={"format": "json"})
+
+
 def _stop_on_signals(stop: threading.Event) -> None:
     for word in (signal.SIGTERM, signal.SIGINT):
         signal.signal(word, lambda *_: stop.set())
-
-
-def _log_to_stderr() -> None:
-    structlog.configure(
-        processors=[
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            structlog.processors.JSONRenderer(),
-        ],
-        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
-        logger_factory=structlog.WriteLoggerFactory(sys.stderr),
-    )

@@ -2,7 +2,7 @@
 
 A destination has a *generation*: it grows when the destination begins anew (restored, or its positions reset). A
 newer generation replaces whatever an older one said, also by a lower position; within one generation a position only
-grows (H12). Both functions work in the caller's transaction, which the caller commits.
+grows (H12). All of this works in the caller's transaction, which the caller commits.
 """
 
 from __future__ import annotations
@@ -25,6 +25,11 @@ ON CONFLICT (destination, client) DO UPDATE
 def acknowledge(conn: psycopg.Connection[Any], destination: str, client: str, generation: int, position: Position) -> None:
     asked = {"destination": destination, "client": client, "generation": generation}
     conn.execute(_ACKNOWLEDGE, {**asked, "seq": position.seq, "mark": position.mark})
+
+
+def generations(conn: psycopg.Connection[Any]) -> dict[str, int]:
+    """By destination, the newest that it spoke in."""
+    return dict(conn.execute("SELECT destination, max(generation) FROM queues.acknowledged GROUP BY destination").fetchall())
 
 
 def acknowledged(conn: psycopg.Connection[Any]) -> dict[tuple[str, str], Position]:

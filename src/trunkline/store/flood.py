@@ -106,6 +106,10 @@ class Store:
         above = stored.version + 1 if stored is not None else 1
         return self._set_own(key, data, ttl_ms, max(version, above), now)
 
+    def let_go(self, key: str) -> None:
+        """The key is no longer this node's to persist; what is stored of it stays."""
+        self._own.pop(key, None)
+
     def _set_own(self, key: str, data: bytes, ttl_ms: int, version: int, now: float) -> list[Send]:
         self._own[key] = _Own(data, ttl_ms, now + ttl_ms / 4000)
         return self._take({key: Value(version, self.node, data, ttl_ms)}, (), now)

@@ -1,0 +1,91 @@
+"""What a node shows to people and to machines that watch it. Computed on the event loop, asked from anywhere."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import threading
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from trunkline.core.errors import Invalid, Retryable
+from trunkline.node.peers import Peers
+from trunkline.node.sitecore import SiteCore
+
+ANSWER_SECONDS = 5.0
+_T = TypeVar("_T")
+
+
+class OnLoop:
+    """Runs a look at the node where the node lives."""
+
+    def __init__(self) -> None:
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread = 0
+
+    def begin(self) -> None:
+        self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
+
+    def __call__(self, view: Callable[[], _T]) -> _T:
+        if self._loop is None or self._loop.is_closed():
+            raise Retryable("node", "it does not run", "ask again")
+        if threading.get_ident() == self._thread:
+            return view()
+        asked: concurrent.futures.Future[_T] = concurrent.futures.Future()
+        self._loop.call_soon_threadsafe(_answer, asked, view)
+        return asked.result(ANSWER_SECONDS)
+
+
+def _answer(asked: concurrent.futures.Future[_T], view: Callable[[], _T]) -> None:
+    try:
+        asked.set_result(view())
+    except Exception as error:
+        asked.set_exception(error)
+
+
+def status(core: SiteCore, peers: Peers, delivered: Counter[str], failures: dict[str, int]) -> dict[str, Any]:
+    carrier = core.carrier
+    relayed = sum(n for (_, what), n in carrier.counters.items() if what == "relayed") if carrier else 0
+    return {
+        "site": core.identity.site,
+        "node": core.identity.node,
+        "leads": carrier is not None,
+        "incarnation": core.incarnation,
+        "head": carrier.head.seq if carrier else 0,
+        "relayed": relayed,
+        "delivered": dict(delivered),
+        "nodes": len(core.nodes()),
+        "links": sorted(str(peer) for peer in peers.endpoint.links()),
+        "tasks": {name: {"failures": count} for name, count in failures.items()},
+    }
+
+
+def topology(core: SiteCore) -> dict[str, Any]:
+    rows = core.topology.rows.values()
+    return {
+        "site": core.identity.site,
+        "neighbours": list(core.neighbours()),
+        "rows": [{"source": r.source, "via": r.via, "depth": r.depth, "path": list(r.path)} for r in rows],
+    }
+
+
+def trunk(core: SiteCore, peers: Peers) -> dict[str, Any]:
+    carrier = core.carrier
+    links: dict[str, dict[str, int]] = {site: {} for site in core.neighbours()}
+    for (site, what), count in carrier.counters.items() if carrier else ():
+        links.setdefault(site, {})[what] = count
+    for peer, link in peers.endpoint.links().items():
+        if core.carries_with(peer):
+            links[peer.site] |= {"sent_bytes": link.sent_bytes, "received_bytes": link.received_bytes}
+    return {"site": core.identity.site, "links": links}
+
+
+def store(core: SiteCore, area: str, prefix: str) -> dict[str, Any]:
+    if area != core.store.area:
+        raise Invalid(f"area {area!r}", "this node is not in it", f"ask for area {core.store.area}")
+    return {
+        key: {"version": v.version, "originator": v.originator, "bytes": len(v.data or b""), "ttl_ms": v.ttl_ms}
+        for key, v in sorted(core.store.values.items())
+        if key.startswith(prefix)
+    }
