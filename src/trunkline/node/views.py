@@ -57,6 +57,9 @@ def status(core: SiteCore, peers: Peers, delivered: Counter[str], failures: dict
         "delivered": dict(delivered),
         "nodes": len(core.nodes()),
         "links": sorted(str(peer) for peer in peers.endpoint.links()),
+        "violations": dict(peers.endpoint.violations),
+        "accept_errors": peers.endpoint.accept_errors,
+        "certificate": {"expires_at": peers.endpoint.credentials.expires_at},
         "tasks": {name: {"failures": count} for name, count in failures.items()},
     }
 
