@@ -14,6 +14,7 @@ from trunkline.net.hello import (
     WIRE_VERSION,
     Bye,
     Control,
+    Credit,
     Heartbeat,
     Hello,
     carries_records,
@@ -46,7 +47,7 @@ def hello(identity: NodeId = A, incarnation: int = 1, versions: tuple[int, int] 
     )
 
 
-@pytest.mark.parametrize("message", [hello(), Heartbeat({"alpha": 13}), Bye("stopping", "connect again")])
+@pytest.mark.parametrize("message", [hello(), Heartbeat({"alpha": 13}), Credit(2, 4096), Bye("stopping", "connect again")])
 def test_control_messages_survive_the_wire(message: Control) -> None:
     assert decode_control(encode_control(message)) == message
 
@@ -82,6 +83,13 @@ def test_nesting_that_exhausts_the_stack_is_malformed() -> None:
 @pytest.mark.parametrize("field", ["incarnation", "known_incarnation", "wire"])
 def test_negative_numbers_are_malformed(field: str) -> None:
     body = msgspec.msgpack.encode({**msgspec.to_builtins(hello()), field: -1})
+    with pytest.raises(RemoteProtocolError):
+        decode_control(body)
+
+
+@pytest.mark.parametrize("change", [{"size": 0}, {"size": -1}, {"size": 1.5}, {"channel": -1}, {"channel": "trunk"}])
+def test_credit_is_a_channel_and_a_positive_number(change: dict[str, object]) -> None:
+    body = msgspec.msgpack.encode({**msgspec.to_builtins(Credit(2, 4096)), **change})
     with pytest.raises(RemoteProtocolError):
         decode_control(body)
 
@@ -124,6 +132,10 @@ def test_3_an_unreadable_hello_of_an_unknown_version_is_told_what_we_speak() -> 
     future = {"type": "hello", "wire": 9, "oldest": 8, "who": ["alpha", 1]}
     with pytest.raises(RemoteProtocolError, match=f"speaks {OLDEST_WIRE} to {WIRE_VERSION}, the peer 8 to 9"):
         decode_control(msgspec.msgpack.encode(future))
+
+
+def test_3_this_version_and_the_one_before_are_spoken() -> None:
+    assert max(1, WIRE_VERSION - 1) == OLDEST_WIRE
 
 
 @given(st.lists(st.tuples(st.integers(1, 3), st.integers(1, 3), st.booleans()), min_size=2, max_size=2, unique=True))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -22,8 +23,17 @@ class Codec(Generic[M]):
     def encode(self, message: M) -> bytes:
         return self._encoder.encode(message)
 
+    def encode_many(self, messages: Iterable[M]) -> list[bytes]:
+        encode = self._encoder.encode
+        return [encode(message) for message in messages]
+
     def decode(self, body: bytes) -> M:
+        return self.decode_many((body,))[0]
+
+    def decode_many(self, bodies: Iterable[bytes]) -> list[M]:
+        """All or none: one that cannot be read condemns the rest."""
+        decode = self._decoder.decode
         try:
-            return self._decoder.decode(body)
+            return [decode(body) for body in bodies]
         except MALFORMED as error:
             raise RemoteProtocolError(self._what, f"it cannot be read: {error}", "run the same version on both sides") from None

@@ -13,6 +13,12 @@ an end that does not, answers BYE and closes. So:
    node that died never blocks the new one; between equals the link dialled by the smaller node id stays.
 
 Messages are maps, not arrays: a newer node may add fields, an older one ignores them.
+
+How the wire changes. What an older node may ignore is a new field, or a capability named in HELLO and used only when both
+ends name it: no new version. Anything else (a new frame layout, channel, window or control message) is wire version N + 1:
+WIRE_VERSION rises, OLDEST_WIRE follows to N, both are coded, and `Link.wire`, the same number at both ends, chooses. A
+fleet is then upgraded node by node; the version after that drops N. Every version keeps `wire` and `oldest` in its HELLO.
+Version 1 is the first; credit (`trunkline.net.credit`) is part of it.
 """
 
 from __future__ import annotations
@@ -58,6 +64,13 @@ class Heartbeat(msgspec.Struct, frozen=True, tag="heartbeat"):
     heads: dict[str, _Count]
 
 
+class Credit(msgspec.Struct, frozen=True, tag="credit"):
+    """The sender has handled `size` bytes of that channel: as many more may come (`trunkline.net.credit`)."""
+
+    channel: _Count
+    size: Annotated[int, msgspec.Meta(ge=1)]
+
+
 class Bye(msgspec.Struct, frozen=True, tag="bye"):
     """The sender closes this connection; nothing follows."""
 
@@ -65,7 +78,7 @@ class Bye(msgspec.Struct, frozen=True, tag="bye"):
     next_step: str
 
 
-Control: TypeAlias = Hello | Heartbeat | Bye
+Control: TypeAlias = Hello | Heartbeat | Credit | Bye
 
 
 class _Versions(msgspec.Struct, frozen=True, tag="hello"):
@@ -90,7 +103,7 @@ def decode_control(body: bytes) -> Control:
     except MALFORMED as error:
         _refuse_newer(body)
         why = f"it cannot be read: {error}"
-        raise RemoteProtocolError("control message", why, "send HELLO, HEARTBEAT or BYE") from None
+        raise RemoteProtocolError("control message", why, "send HELLO, HEARTBEAT, CREDIT or BYE") from None
 
 
 def _refuse_newer(body: bytes) -> None:

@@ -15,8 +15,8 @@ from typing import Any
 
 import structlog
 
+from trunkline.core.address import split_address
 from trunkline.core.errors import Invalid
-from trunkline.net.stream import split_address
 from trunkline.net.tasks import Tasks
 
 MAX_HANDSHAKES = 256  # each costs a socket and some 50 KB, for at most the handshake's time limit
