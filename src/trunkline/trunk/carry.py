@@ -10,7 +10,7 @@ behind it. A relay hands each batch on to those of its children that want someth
  1. A batch is taken only from the present parent, under the present subscription id, and only when its `prev` is where the
     stream stands. Anything else is a stray or a hole; a hole is mended by subscribing again at the present positions.
  2. A stream begins at or before the lowest position its wants name; an entry is sent when a destination of it is behind it.
- 3. A taker joins a running stream only if the stream stands at or before what the taker has; otherwise the site subscribes
+ 3. A taker joins a running stream only if it has exactly what the stream takes it to have; otherwise the site subscribes
     again, with the positions everybody has reached by then. So nothing is skipped, and nothing already passed on comes twice.
  4. Positions move in whole batches, and a batch is whole transactions.
  5. A taker that is full (a window of bytes waits for it) holds the window upstream closed, unless that would hold up others:
@@ -33,7 +33,7 @@ from trunkline.trunk.asks import Acknowledged, Append, Effect, Load, Open, Read,
 from trunkline.trunk.log import Applied, Chunk, Entry
 from trunkline.trunk.messages import Ack, Batch, Reset, Stop, Subscribe, Taken, TrunkMessage
 from trunkline.trunk.taker import WINDOW, Piece, Taker
-from trunkline.trunk.wants import Opened, covers
+from trunkline.trunk.wants import Opened, joins
 
 SIGN_SECONDS = 1.0
 SILENCE_SECONDS = 4.0
@@ -273,8 +273,8 @@ class Carrier:
         if stream.cursor is None:
             fits = wants == stream.wants
         else:
-            cursor = stream.cursor.seq
-            fits = wants.keys() == stream.wants.keys() and all(covers(w, cursor, stream.clients) for w in wants.values())
+            cursor, asked = stream.cursor, stream.wants
+            fits = wants.keys() == asked.keys() and all(joins(w, asked[s], cursor, stream.clients) for s, w in wants.items())
         if fits:
             for taker in takers:
                 if taker.cursor is None and stream.cursor is not None:

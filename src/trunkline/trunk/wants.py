@@ -25,9 +25,17 @@ def lifted(want: Applied, cursor: Position, clients: Iterable[str], log_id: str)
     return Applied(log_id, {**want.clients, **reached}) if reached else want
 
 
-def covers(want: Applied, cursor: int, clients: Iterable[str]) -> bool:
-    """True when a stream that stands at `cursor` still brings everything this destination wants."""
-    return all(seq_of(want, c) >= cursor for c in clients)
+def joins(want: Applied, asked: Applied, cursor: Position, clients: Iterable[str]) -> bool:
+    """True when a stream asked for from `asked`, which stands at `cursor`, brings everything this destination wants.
+
+    That is when it has exactly what the stream takes it to have. With less it would miss what the origin leaves out for
+    it; and what it has beyond that, the origin has not checked (H11).
+    """
+    return _above_start(lifted(asked, cursor, clients, asked.log_id)) == _above_start(want)
+
+
+def _above_start(want: Applied) -> dict[str, Position]:
+    return {client: position for client, position in want.clients.items() if position.seq}
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,111 @@
+"""What can be simulated, by name."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from functools import partial
+from random import Random
+
+from trunkline.core.errors import Invalid
+from trunkline.core.ids import ALL_SITES
+from trunkline.net.simhost import Outlet, Process
+from trunkline.node.sim.checks import acknowledged, entries_delivered, own_keys_hold, stores_equal
+from trunkline.node.sim.faults import draw_faults
+from trunkline.node.sim.history import Event, History, Put, Write, in_order
+from trunkline.node.sim.leased import LeasedNode
+from trunkline.node.sim.setup import Links, Setup, nodes_of_sites, random_graph
+from trunkline.node.sim.site import SimSite
+from trunkline.node.sim.storenode import StoreNode
+from trunkline.node.sim.universe import CALM, Scenario, Universe, Verdict, run_history, setup_of
+
+ANYWHERE = ("crash", "power", "pause", "leap", "cut", "split", "mute", "slow", "loss", "reset")
+ON_DISK = ("slowdisk", "stall")
+ON_LEASE = ("nodb", "wall")
+
+CHAIN: Links = (("leaf", "relay"), ("hub", "relay"))
+RING: Links = (("a", "b"), ("b", "c"), ("c", "d"), ("a", "d"))
+HOUSE: Links = (*RING, ("a", "e"), ("b", "e"))
+STAR: Links = tuple(("hub", f"leaf-{n}") for n in range(1, 6))
+WHEEL: Links = (("a", "b"), ("b", "c"), ("c", "d"), ("d", "e"), ("a", "e"), ("b", "e"))
+
+
+def draw_writes(random: Random, setup: Setup, calm: float, count: int = 40) -> list[Event]:
+    """Transactions of one to three messages, each to some or all of the other sites."""
+    return [_draw_write(random, setup, round(random.uniform(0.0, calm), 3)) for _ in range(count)]
+
+
+def _draw_write(random: Random, setup: Setup, at: float) -> Write:
+    site = random.choice(setup.sites)
+    others = [name for name in setup.sites if name != site]
+    messages = []
+    for _ in range(random.randint(1, 3)):
+        chosen = tuple(sorted(random.sample(others, random.randint(1, len(others)))))
+        destinations = (ALL_SITES,) if random.random() < 0.1 else chosen
+        messages.append((random.choice(("status", "policy")), destinations))
+    return Write(at, site, tuple(messages))
+
+
+def draw_puts(random: Random, setup: Setup, calm: float) -> list[Event]:
+    """Each node changes a few keys of its own again and again."""
+    times = [round(random.uniform(0.0, calm), 3) for _ in range(40)]
+    return [Put(at, random.choice(setup.hosts), random.choice(("k1", "k2", "k3")), n) for n, at in enumerate(times)]
+
+
+def boot_site(universe: Universe, host: str, outlet: Outlet, now: float) -> Process:
+    return SimSite(host, universe.databases, outlet, now)
+
+
+def boot_leased(universe: Universe, host: str, outlet: Outlet, now: float) -> Process:
+    return LeasedNode(host, universe.databases, outlet, now)
+
+
+def boot_store(universe: Universe, host: str, outlet: Outlet, now: float) -> Process:
+    return StoreNode(host, outlet, now)
+
+
+CARRYING = (stores_equal, entries_delivered, acknowledged)
+
+
+def carrying(name: str, about: str, links: Links) -> Scenario:
+    return Scenario(name, about, lambda random: Setup(links), boot_site, ANYWHERE + ON_DISK, draw_writes, CARRYING)
+
+
+_ALL = (
+    carrying("chain", "leaf, relay and hub in a row: everything the ends exchange is relayed", CHAIN),
+    carrying("ring", "four sites in a ring: a second path when one breaks", RING),
+    carrying("house", "five sites, a ring with a roof: cycles that share links", HOUSE),
+    Scenario(
+        "mesh", "four to six sites in a random graph with cycles, another one for every seed",
+        random_graph, boot_site, ANYWHERE + ON_DISK, draw_writes, CARRYING,
+    ),
+    carrying("star", "one hub and five leaves: the hub relays among them all", STAR),
+    Scenario(
+        "store", "the replicated store alone on five nodes that change keys of their own",
+        lambda random: Setup(WHEEL), boot_store, ANYWHERE, draw_puts, (stores_equal, own_keys_hold), steady=False, loss=0.05,
+    ),
+    Scenario(
+        "site", "leaf, relay and hub; three nodes share the relay's database, and its lease moves among them",
+        lambda random: nodes_of_sites({"leaf": 1, "relay": 3, "hub": 1}, CHAIN),
+        boot_leased, ANYWHERE + ON_DISK + ON_LEASE, partial(draw_writes, count=25), CARRYING,
+    ),
+)  # fmt: skip
+CATALOGUE: dict[str, Scenario] = {scenario.name: scenario for scenario in _ALL}
+
+
+def find(name: str) -> Scenario:
+    if name not in CATALOGUE:
+        near = get_close_matches(name, CATALOGUE, 1)
+        step = f"did you mean {near[0]}?" if near else f"choose one of {', '.join(CATALOGUE)}"
+        raise Invalid(f"simulation {name!r}", "there is none of that name", step)
+    return CATALOGUE[name]
+
+
+def draw(scenario: Scenario, seed: int, loss: float | None = None) -> History:
+    """The history of a seed."""
+    random, setup = Random(f"{seed} history"), setup_of(scenario, seed)
+    events: list[Event] = [*draw_faults(random, scenario.faults, CALM, setup), *scenario.draw(random, setup, CALM)]
+    return History(scenario.name, seed, scenario.loss if loss is None else loss, in_order(events))
+
+
+def run_seed(scenario: Scenario, seed: int, loss: float | None = None) -> Verdict:
+    return run_history(scenario, draw(scenario, seed, loss))
