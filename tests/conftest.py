@@ -1,19 +1,29 @@
-"""Fixtures on real parts: one Postgres server per run, one fresh database per test."""
+"""Fixtures on real parts: at most one server of each kind per run, one fresh database per test.
+
+A server that cannot start skips its tests with the reason; with CI=true in the environment they fail.
+"""
 
 from __future__ import annotations
 
 import itertools
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Protocol
 
 import psycopg
 import pytest
 from psycopg import sql
 
+from trunkline.cli.dev.kafka import KafkaBroker
+from trunkline.cli.dev.redis import RedisServer
+from trunkline.core.errors import TrunklineError
 from trunkline.db.embedded import EmbeddedPostgres
 from trunkline.db.migrate import migrate
 
 _numbers = itertools.count(1)
+SLOWEST = 15
 
 # A process is killed in these tests, never the machine: the page cache survives, so fsync only costs time.
 FAST = {"fsync": "off", "max_connections": "200"}
@@ -28,9 +38,61 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(skip)
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """The time each file took, fixtures included."""
+    seconds: Counter[str] = Counter()
+    for report in itertools.chain.from_iterable(terminalreporter.stats.values()):
+        if isinstance(report, pytest.TestReport):
+            seconds[report.nodeid.partition("::")[0]] += report.duration
+    if not seconds:
+        return
+    terminalreporter.section("seconds per file")
+    for file, spent in seconds.most_common(SLOWEST):
+        terminalreporter.write_line(f"{spent:8.1f}  {file}")
+    rest = seconds.total() - sum(spent for _, spent in seconds.most_common(SLOWEST))
+    if len(seconds) > SLOWEST:
+        terminalreporter.write_line(f"{rest:8.1f}  {len(seconds) - SLOWEST} other files")
+    terminalreporter.write_line(f"{seconds.total():8.1f}  in all")
+
+
+class _Server(Protocol):
+    def start(self) -> object: ...
+    def stop(self) -> None: ...
+
+
+@contextmanager
+def _running(name: str, server: _Server) -> Iterator[None]:
+    try:
+        try:
+            server.start()
+        except TrunklineError as error:
+            why = f"no {name} here: {error.why} (next: {error.next_step})"
+            pytest.fail(why, pytrace=False) if os.environ.get("CI") == "true" else pytest.skip(why)
+        yield
+    finally:
+        server.stop()
+
+
 @pytest.fixture(scope="session")
 def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedPostgres]:
-    with EmbeddedPostgres(tmp_path_factory.mktemp("postgres"), FAST) as server:
+    server = EmbeddedPostgres(tmp_path_factory.mktemp("postgres"), FAST)
+    with _running("Postgres", server):
+        yield server
+
+
+@pytest.fixture(scope="session")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
+    """One broker per run: give your topics a prefix of their own, and close your clients."""
+    server = KafkaBroker(tmp_path_factory.mktemp("kafka"))
+    with _running("Kafka", server):
+        yield server
+
+
+@pytest.fixture(scope="session")
+def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    """One server per run: give your keys a prefix of their own, and close your clients."""
+    server = RedisServer(tmp_path_factory.mktemp("redis"))
+    with _running("Redis", server):
         yield server
 
 

@@ -1,10 +1,13 @@
-"""The command line: composes the processes out of the packages below."""
+"""The command line: composes the processes out of the packages below.
+
+Exit codes: 0 done, 1 done and the answer is no, 2 not done because something has to be changed first, 130 interrupted.
+"""
 
 from __future__ import annotations
 
-import re
+import json
 import sys
-from pathlib import Path
+import traceback
 from typing import Annotated
 
 import typer
@@ -12,80 +15,87 @@ from rich.console import Console
 from rich.markup import escape
 
 from trunkline import __version__
-from trunkline.cli import ca, config, node, pipeline, sim, token
+from trunkline.cli import ca, config, doctor, node, pipeline, sim, token
+from trunkline.cli.demo.command import demo, demo_application
+from trunkline.cli.dev import command as dev
+from trunkline.cli.options import JsonOption
 from trunkline.core.config import LogConfig
-from trunkline.core.errors import Invalid, TrunklineError
+from trunkline.core.errors import TrunklineError
 from trunkline.core.logs import configure_logs
+
+DEBUG = "--debug"
+INTERRUPTED = 130
 
 app = typer.Typer(
     name="trunkline",
     no_args_is_help=True,
-    add_completion=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
-    help="Keeps a fleet of sites in step.\n\nTry it: [bold]trunkline demo --for 60s[/]",
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="""Keeps a fleet of sites in step: nodes find each other, carry each payload once per link, and at the hub the newest
+status of every site lands in one Postgres.
+
+Begin with [bold]trunkline demo --for 60s[/]; for a site of your own with [bold]trunkline config init site[/].""",
+    epilog="Ends with 0: done, 1: done and the answer is no, 2: something has to be changed first, 130: interrupted.",
 )
-for part in (node, pipeline, config, ca, token, sim):
-    app.add_typer(part.app, name=part.__name__.rpartition(".")[2])
+_TRY, _RUN, _PREPARE, _PROVE = "Try it", "Run it", "Prepare it", "Prove it"
+app.command("demo", rich_help_panel=_TRY)(demo)
+app.command("doctor", rich_help_panel=_TRY)(doctor.doctor)
+app.add_typer(dev.app, name="dev", rich_help_panel=_TRY)
+app.add_typer(node.app, name="node", rich_help_panel=_RUN)
+app.add_typer(pipeline.app, name="pipeline", rich_help_panel=_RUN)
+app.add_typer(config.app, name="config", rich_help_panel=_PREPARE)
+app.add_typer(ca.app, name="ca", rich_help_panel=_PREPARE)
+app.add_typer(token.app, name="token", rich_help_panel=_PREPARE)
+app.add_typer(sim.app, name="sim", rich_help_panel=_PROVE)
+app.command("demo-application", hidden=True)(demo_application)
 
 
-def seconds(text: str) -> float:
-    """Seconds of '90s', '2m', '1h' or a bare number."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)([smh]?)", text.strip())
-    if not found or float(found[1]) <= 0:
-        raise Invalid(f"duration {text!r}", "it is not a positive number with s, m or h", "write it as 90s, 2m or 1h")
-    return float(found[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[found[2]]
+@app.callback()
+def _options(debug: Annotated[bool, typer.Option(DEBUG, help="On an error, also where in the code it arose.")] = False) -> None:
+    """`main` reads it, for it is there when an error is."""
 
 
-@app.command()
-def demo(
-    sites: Annotated[int, typer.Option(help="How many sites, the hub and the relay among them.")] = 4,
-    for_: Annotated[str | None, typer.Option("--for", help="Stop after this long (60s, 2m) and compare; else Ctrl-C.")] = None,
-    chaos: Annotated[bool, typer.Option("--chaos", help="kill -9 relay, pipeline and a leaf during the run.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="The verdict as one JSON document on standard output.")] = False,
-    keep: Annotated[Path | None, typer.Option(help="Keep everything (logs, data) in this folder.", file_okay=False)] = None,
-) -> None:
-    """A fleet on this machine: real Postgres servers, TLS links, Spark at the hub.
+@app.command(rich_help_panel=_TRY)
+def version(as_json: JsonOption = False) -> None:
+    """Prints the version.
 
-    Example: [bold]trunkline demo --sites 4 --for 60s --chaos[/]
+    Example: [bold]trunkline version[/]
     """
-    from trunkline.cli.demo.run import run_demo
-
-    raise typer.Exit(run_demo(sites, seconds(for_) if for_ else None, chaos, as_json, keep))
-
-
-@app.command(name="demo-application", hidden=True)
-def demo_application(
-    site: Annotated[str, typer.Option()],
-    hub: Annotated[str, typer.Option()],
-    database: Annotated[str, typer.Option()],
-    node_file: Annotated[Path, typer.Option()],
-    pace: Annotated[float, typer.Option()],
-    policy_site: Annotated[list[str], typer.Option()],
-) -> None:
-    """The demo's application at one site."""
-    from trunkline.cli.demo.application import run_application
-
-    run_application(site, hub, database, node_file, tuple(policy_site), pace)
-
-
-@app.command()
-def version() -> None:
-    """Prints the version."""
-    Console().print(__version__)
+    typer.echo(json.dumps({"version": __version__}) if as_json else __version__)
 
 
 def main() -> None:
     configure_logs(LogConfig())
     try:
         app()
-    except* TrunklineError as group:
-        for error in group.exceptions:
-            if isinstance(error, TrunklineError):
-                Console(stderr=True, soft_wrap=True, highlight=False).print(
-                    f"[red bold]error:[/] {escape(f'{error.what}: {error.why}')}\n  next: {escape(error.next_step)}"
-                )
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
+    except Exception as error:
+        if DEBUG in sys.argv:
+            traceback.print_exception(error)
+        for found in _leaves(error):
+            _tell(found)
         sys.exit(2)
+
+
+def _leaves(error: Exception) -> list[Exception]:
+    """Tasks fail in groups; people want to hear of what failed."""
+    if not isinstance(error, ExceptionGroup):
+        return [error]
+    return [leaf for inner in error.exceptions for leaf in _leaves(inner)]
+
+
+def _tell(error: Exception) -> None:
+    if isinstance(error, TrunklineError):
+        what, next_step = f"{error.what}: {error.why}", error.next_step
+    else:
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        what = f"{type(error).__name__}: {error} ({place.name}, line {place.lineno}): this is a defect"
+        next_step = f"run it again with `trunkline {DEBUG} …` and report what it prints"
+    Console(stderr=True, soft_wrap=True, highlight=False).print(
+        f"[red bold]error:[/] {escape(what)}\n  next: {escape(next_step)}"
+    )
 
 
 if __name__ == "__main__":

@@ -138,6 +138,7 @@ def shrink(
     history: HistoryOption = None,
     out: Annotated[Path | None, typer.Option(help="Write the small history to this file.", dir_okay=False)] = None,
     loss: LossOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Makes the history of a failing seed as small as it can be and still fail for the same reason.
 
@@ -157,6 +158,9 @@ def shrink(
         out.write_text(small.history.text())
     lines: list[str] = []
     run_history(scenario, small.history, lambda note: lines.append(line(note)))
+    if as_json:
+        events = small.history.text().splitlines()
+        return _json({"history": events, "trace": lines, "runs": small.runs, "verdict": _verdict(small.verdict)})
     console = _out()
     _print_lines(console, [f"the end of the trace, of {len(lines)} lines:", *lines[-TRACE_END:], ""])
     console.print(f"{len(chosen.events)} events became {len(small.history.events)} in {small.runs} runs:\n", markup=False)
@@ -164,6 +168,7 @@ def shrink(
     console.print(_sentence(small.verdict), markup=False)
     if out is not None:
         console.print(f"next: trunkline sim show {name} --history {out}", markup=False)
+    return None
 
 
 # -- input

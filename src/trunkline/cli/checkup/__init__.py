@@ -1,0 +1,1 @@
+"""What `trunkline doctor` looks at: what this machine has and lacks."""

@@ -1,0 +1,1 @@
+"""Services on this machine for trying out and for tests: Postgres, Redis, Kafka."""
