@@ -5,7 +5,7 @@ B ?= $(filter-out harness,$(basename $(notdir $(wildcard benchmarks/*.py))))
 SIZE ?= full
 BIN := .venv/bin
 
-.PHONY: help venv demo test lint soak bench clean
+.PHONY: help venv demo docs test lint soak bench clean
 
 help: ## what can be made
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -16,10 +16,14 @@ venv: ## .venv with everything installed; nothing to do when it is current
 demo: venv ## a fleet of four sites on this machine for a minute, then the verdict (ARGS="--sites 6 --chaos")
 	@$(BIN)/trunkline demo --for 60s $(ARGS)
 
-lint: venv ## ruff, mypy --strict, layers
-	@echo "lint: ruff"; $(BIN)/ruff check src tests benchmarks && $(BIN)/ruff format --check -q src tests benchmarks
+lint: venv ## ruff, mypy --strict, layers, the documentation's links
+	@echo "lint: ruff"; $(BIN)/ruff check src tests benchmarks docs && $(BIN)/ruff format --check -q src tests benchmarks docs
 	@echo "lint: mypy --strict"; $(BIN)/mypy
 	@echo "lint: layers"; $(BIN)/lint-imports --no-cache | tail -n +4
+	@echo "lint: docs"; NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+docs: venv ## the documentation, served while you write
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve
 
 test: lint ## lint, then the tests on real Postgres and Spark (make test T=tests/store runs a part)
 	@$(BIN)/pytest -m "not soak" $(T)

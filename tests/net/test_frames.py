@@ -133,7 +133,7 @@ def test_3_cost_is_linear_in_the_bytes() -> None:
 
     for count, step in ((4_000, 1), (40_000, 10**9)):
         small = min(seconds(count, step) for _ in range(3))
-        assert seconds(count * 10, step) < 35 * small
+        assert min(seconds(count * 10, step) for _ in range(3)) < 50 * small
 
 
 def test_3_a_large_frame_in_small_pieces_is_linear_too() -> None:
@@ -145,4 +145,4 @@ def test_3_a_large_frame_in_small_pieces_is_linear_too() -> None:
         return time.process_time() - began
 
     small = min(seconds(MAX_FRAME // 20) for _ in range(3))
-    assert seconds(MAX_FRAME // 2) < 35 * small
+    assert min(seconds(MAX_FRAME // 2) for _ in range(3)) < 50 * small

@@ -116,8 +116,10 @@ def test_exactly_one_leads_and_the_others_serve_api_and_store(fleet: Fleet) -> N
 
 def test_an_event_taken_by_a_follower_goes_out_through_the_leader(fleet: Fleet) -> None:
     follower = followers(fleet, fleet.leader("a"))[0]
+    eventually(follower.ready, why=fleet.logs)
     before = len(fleet.received("b", "a", EVENTS))
-    assert follower.post({"kind": "alarm", "id": 7}).json()["durable"]
+    answer = follower.post({"kind": "alarm", "id": 7})
+    assert answer.json().get("durable"), answer.text
     eventually(lambda: len(fleet.received("b", "a", EVENTS)) == before + 1)
     assert json.loads(fleet.received("b", "a", EVENTS)[-1]) == {"kind": "alarm", "id": 7}
 

@@ -22,6 +22,7 @@ from functools import cache
 from pathlib import Path
 
 import psycopg
+from psycopg.conninfo import make_conninfo
 
 from trunkline.core.errors import Retryable, Terminal
 
@@ -94,7 +95,7 @@ class EmbeddedPostgres:
 
     @property
     def dsn(self) -> str:
-        return f"host=127.0.0.1 port={self.port} user={USER} dbname=postgres passfile={self.passfile}"
+        return make_conninfo(host="127.0.0.1", port=self.port, user=USER, dbname="postgres", passfile=str(self.passfile))
 
     @property
     def pid(self) -> int | None:

@@ -29,7 +29,7 @@ class Ingest:
         self._open = False
 
     def open(self) -> None:
-        self._pool = open_pool(self._dsn, 4, "ingest")
+        self._pool = open_pool(self._dsn, 4, "ingest", checked=True)
         self._open = True
 
     def refuse(self) -> None:

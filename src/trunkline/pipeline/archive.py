@@ -38,9 +38,7 @@ class Archive:
         self.draft.unlink(missing_ok=True)
         trial([f"-XX:ArchiveClassesAtExit={self.draft}", "-Xlog:disable"])
         if not self.draft.exists():
-            raise Terminal(
-                "Spark's class archive", "this Java did not write one", "none: Spark starts without, some seconds later"
-            )
+            raise Terminal("class archive", "this Java did not write one", "none: it starts without, some seconds later")
         self.draft.replace(self.file)
         return True
 

@@ -65,7 +65,8 @@ def _serve(config: ProcessConfig, bridge: BridgeConfig, spark: Spark, scratch: P
     clock = SystemClock()
     news: queue.SimpleQueue[Grant | None] = queue.SimpleQueue()
     dsn = config.database.reveal()
-    keeper = LeaseKeeper(dsn, LEASE, STANDBY_TERMS, clock, news.put, lambda: news.put(None))
+    owner = f"{config.site}/pipeline-{os.getpid()}"
+    keeper = LeaseKeeper(dsn, LEASE, STANDBY_TERMS, clock, news.put, lambda: news.put(None), owner=owner)
     halves: Halves | None = None
     keeper.start()
     try:

@@ -6,11 +6,10 @@ import json
 from pathlib import Path
 
 import psycopg
-from psycopg.conninfo import make_conninfo
 
 from trunkline.cli.dev.debian import Say, quiet
 from trunkline.cli.dev.ports import lasting_port
-from trunkline.db.embedded import USER, EmbeddedPostgres
+from trunkline.db.embedded import EmbeddedPostgres
 
 
 class PostgresServer(EmbeddedPostgres):
@@ -18,10 +17,6 @@ class PostgresServer(EmbeddedPostgres):
         self._ports_file = folder / "ports.json"
         kept = json.loads(self._ports_file.read_text()) if self._ports_file.exists() else [lasting_port()]
         super().__init__(folder, port=int(kept[0]))
-
-    @property
-    def dsn(self) -> str:
-        return make_conninfo(host="127.0.0.1", port=self.port, user=USER, dbname="postgres", passfile=str(self.passfile))
 
     @property
     def address(self) -> str:
