@@ -1,0 +1,180 @@
+"""The reading half of format `trunkline.kafka`: topics of one cluster as a Spark stream.
+
+The planning half of this class lives in a process of its own beside the driver, the reading half in the executors' workers.
+
+S1  A query starts where Postgres stands, never where a checkpoint does: ends that this process did not plan are refused (H28).
+S2  Before `latestOffset` names an end other than its start, the plan is committed under the lease (H29).
+S3  An open plan that begins at the start is the batch, whoever made it, as long as the broker can still give all of it.
+    One that names what is trimmed, deleted or made anew cannot be repeated: the plan that replaces it says what was lost.
+S4  With nothing new the answer is the start itself, to the letter: Spark compares texts.
+S5  New topics and partitions are in the first plan after they are seen, for every plan looks at all that is wanted.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import msgspec
+import psycopg
+import pyarrow as pa
+from confluent_kafka import Consumer
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxBytes, ReadMaxRows, SupportsTriggerAvailableNow
+
+from trunkline.core.errors import Terminal
+from trunkline.db.lease import connect_fenced
+from trunkline.pipeline.kafka.admit import Limits, Piece, admit, pack
+from trunkline.pipeline.kafka.clients import Config, borrowed, configuration
+from trunkline.pipeline.kafka.cluster import Cluster, Look, Place
+from trunkline.pipeline.kafka.fetch import CONSUMER, fetch
+from trunkline.pipeline.kafka.judge import Change, Move, Offsets, judge
+from trunkline.pipeline.kafka.offsets import commit_plan, open_plan, read_offsets, remembered
+from trunkline.pipeline.kafka.plan import Plan, from_spark, stand_of, to_spark
+from trunkline.pipeline.kafka.records import batches
+from trunkline.pipeline.kafka.settings import Settings
+from trunkline.pipeline.kafka.sizes import PROBE, Sizes
+
+# Below this a second task costs more than it saves.
+_TASK_ROWS = 1_000
+
+
+class Pieces(InputPartition):
+    """Whole partitions' shares of a batch, for one task."""
+
+    def __init__(self, pieces: Sequence[Piece]) -> None:
+        super().__init__(tuple(pieces))
+        self.pieces = tuple(pieces)
+
+
+class KafkaReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._conn: psycopg.Connection[Any] | None = None
+        self._cluster: Cluster | None = None
+        self._sizes = Sizes(self._config(PROBE))
+        self._plan: Plan | None = None
+        self._ends: Mapping[Place, int] = {}
+        self._until: Mapping[Place, int] | None = None
+        self._turn = 0
+
+    def _config(self, own: Config) -> Config:
+        return configuration(self._settings.bootstrap, own, self._settings.client)
+
+    def _connection(self) -> psycopg.Connection[Any]:
+        if self._conn is None or self._conn.closed:
+            self._conn = connect_fenced(self._settings.dsn)
+        return self._conn
+
+    def _look(self, offsets: Offsets) -> Look:
+        s = self._settings
+        if self._cluster is None:
+            self._cluster = Cluster(s.bootstrap, s.client, s.patience_seconds)
+        look = self._cluster.look(s.subscription.wants, offsets)
+        self._ends = look.ends
+        return look
+
+    def initialOffset(self) -> dict[str, Any]:
+        conn = self._connection()
+        offsets = read_offsets(conn, self._settings.group)
+        conn.rollback()
+        return to_spark(offsets)
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        return ReadMaxBytes(self._settings.max_bytes)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._until = self._look({}).ends
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        offsets = from_spark(start)
+        look = self._look(offsets)
+        conn, settings = self._connection(), self._settings
+        moves, changes = self._judge(conn, offsets, look)
+        stand = stand_of(offsets)
+        plan = open_plan(conn, settings.group)
+        conn.rollback()
+        if not plan or plan.stand != stand or not plan.still_holds(moves, changes):
+            plan = Plan(stand, tuple(self._admit(moves, limit)), tuple(changes))
+        self._plan = plan
+        if not plan:
+            return start
+        if plan.epoch != settings.grant.epoch:
+            commit_plan(conn, settings.grant, settings.group, plan)
+        return to_spark(plan.applied_to(offsets))
+
+    def _judge(self, conn: psycopg.Connection[Any], offsets: Offsets, look: Look) -> tuple[list[Move], list[Change]]:
+        returned = remembered(conn, self._settings.group, [s.id for topic, s in look.seen.items() if topic not in offsets])
+        moves: list[Move] = []
+        changes = [Change(topic, offsets[topic], None) for topic in look.gone]
+        for topic, seen in sorted(look.seen.items()):
+            onward, change = judge(topic, offsets.get(topic) or returned.get(topic), seen)
+            moves += onward
+            changes += [change] if change else []
+        return moves, changes
+
+    def _admit(self, moves: Sequence[Move], limit: ReadLimit) -> list[Move]:
+        moves = _until(moves, self._until)
+        limits = _limits(limit, self._settings)
+        sizes = self._sizes.of(moves) if limits.size is not None else {}
+        self._turn += 1
+        return admit(moves, sizes, limits, self._turn)
+
+    def reportLatestOffset(self) -> dict[str, Any]:
+        """{topic: {partition: end}}, as of the last plan."""
+        heads: dict[str, Any] = {}
+        for (topic, partition), end in self._ends.items():
+            heads.setdefault(topic, {})[str(partition)] = end
+        return heads
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        plan = self._plan
+        offsets = from_spark(start)
+        if plan is None or plan.stand != stand_of(offsets) or plan.applied_to(offsets) != from_spark(end):
+            why = "it was not planned by this query: its checkpoint is of an earlier one"
+            raise Terminal(f"batch of {self._settings.group}", why, "start the query with a new, empty checkpoint folder")
+        tasks = min(self._settings.tasks, -(-plan.rows() // _TASK_ROWS))
+        return [Pieces(pieces) for pieces in pack(plan.moves, tasks)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, Pieces)
+        with _no_collection(), borrowed(Consumer, self._config(CONSUMER)) as consumer:
+            for messages in fetch(consumer, partition.pieces, self._settings.patience_seconds):
+                yield from batches(messages)
+
+    def stop(self) -> None:
+        self._sizes.close()
+        self._cluster = None
+        if self._conn is not None:
+            self._conn.close()
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Messages make no cycles, but so many objects that looking for cycles would take a third of the time."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def _limits(limit: ReadLimit, settings: Settings) -> Limits:
+    if isinstance(limit, ReadMaxBytes):
+        return Limits(settings.max_records, limit.max_bytes)
+    return Limits(limit.max_rows) if isinstance(limit, ReadMaxRows) else Limits()
+
+
+def _until(moves: Sequence[Move], until: Mapping[Place, int] | None) -> Sequence[Move]:
+    """What was there when a run to the end of all there is began."""
+    if until is None:
+        return moves
+    return [
+        msgspec.structs.replace(m, end=max(m.first, min(m.end, until[m.topic, m.partition])))
+        for m in moves
+        if (m.topic, m.partition) in until
+    ]

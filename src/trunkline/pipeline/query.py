@@ -1,0 +1,130 @@
+"""A streaming query whose batches one function takes in, and what keeps it running.
+
+B1  Every start uses a new, empty checkpoint folder (H28); older folders are removed.
+B2  To drain, the running batch ends and the next one raises before it does anything.
+B3  A query that ended is started anew at the stored offsets, with backoff.
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+import threading
+import uuid
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import structlog
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
+from pyspark.sql.streaming.query import StreamingQuery
+
+from trunkline.core.backoff import Backoff
+from trunkline.core.clock import Clock
+from trunkline.core.errors import Retryable
+
+# A batch that lasts longer is interrupted when the query stops, and rolls back.
+_DRAIN_SECONDS = 15.0
+
+log = structlog.get_logger(__name__)
+
+
+class BatchQuery:
+    """`start` and `stop` alternate; `failure` says why a query that was started is no longer running."""
+
+    def __init__(
+        self,
+        name: str,
+        stream: Callable[[], DataFrame],
+        trigger_seconds: float,
+        checkpoints: Path,
+        take: Callable[[DataFrame], None],
+    ) -> None:
+        self.name = name
+        self._stream, self._checkpoints, self._take = stream, checkpoints, take
+        self._trigger = f"{round(trigger_seconds * 1000)} milliseconds"
+        self._query: StreamingQuery | None = None
+        self._draining = threading.Event()
+        self._batch = threading.Lock()
+
+    def start(self) -> None:
+        shutil.rmtree(self._checkpoints, ignore_errors=True)
+        folder = self._checkpoints / uuid.uuid4().hex
+        folder.mkdir(parents=True)
+        self._draining.clear()
+        self._query = (
+            self._stream()
+            .writeStream.queryName(f"{self.name}-{folder.name}")
+            .option("checkpointLocation", folder.as_uri())
+            .trigger(processingTime=self._trigger)
+            .foreachBatch(self._take_one)
+            .start()
+        )
+
+    def failure(self) -> str | None:
+        query = self._query
+        if query is None or query.isActive:
+            return None
+        error = query.exception()
+        return _reason(str(error)) if error else "the query ended by itself"
+
+    def stop(self) -> None:
+        query, self._query = self._query, None
+        self._draining.set()
+        if self._batch.acquire(timeout=_DRAIN_SECONDS):
+            self._batch.release()
+        if query is not None:
+            with suppress(PySparkException):  # it may have failed already, or met the drain
+                query.stop()
+
+    def _take_one(self, batch: DataFrame, _: int) -> None:
+        with self._batch:
+            if self._draining.is_set():
+                raise Retryable("batch", "the query is stopping", "the next start takes it in")
+            self._take(batch)
+
+
+class Supervisor:
+    """Called from one thread only; `supervise` as often as one likes."""
+
+    def __init__(self, query: BatchQuery, clock: Clock, backoff: Backoff | None = None) -> None:
+        self._query, self._clock = query, clock
+        self._backoff = backoff or Backoff(0.5, 10.0, random.random)
+        self._started_at = 0.0
+        self._restart_at: float | None = None
+
+    def start(self) -> None:
+        self._restart_at = None
+        self._started_at = self._clock.monotonic()
+        try:
+            self._query.start()
+        except PySparkException as error:
+            self._wait_after(str(error).splitlines()[0])
+
+    def supervise(self) -> None:
+        if self._restart_at is not None:
+            if self._clock.monotonic() >= self._restart_at:
+                self.start()
+        elif (reason := self._query.failure()) is not None:
+            self._query.stop()
+            self._wait_after(reason)
+
+    def stop(self) -> None:
+        self._restart_at = None
+        self._query.stop()
+
+    def _wait_after(self, reason: str) -> None:
+        now = self._clock.monotonic()
+        if now - self._started_at > self._backoff.maximum:
+            self._backoff.success()
+        pause = self._backoff.after_failure()
+        self._restart_at = now + pause
+        log.warning("query ended and starts anew", query=self._query.name, reason=reason, retry_seconds=round(pause, 2))
+
+
+def _reason(text: str) -> str:
+    """The line that says what happened, out of two languages' stack traces."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    named = [line for line in lines if line.startswith(("trunkline.", "psycopg."))]
+    return (named or lines or ["no reason given"])[0]
