@@ -30,7 +30,7 @@ from trunkline.db.migrate import migrate
 from trunkline.pipeline.halves import Halves
 from trunkline.pipeline.scratch import Scratch
 from trunkline.pipeline.session import Spark, open_session
-from trunkline.pipeline.warm import warm_up
+from trunkline.pipeline.warm import warm_up, warm_up_beside
 
 LEASE = "bridge"
 READY_FILE = "pipeline.ready"
@@ -50,7 +50,7 @@ def run_pipeline(config: ProcessConfig, fast_start: bool = False) -> int:
         spark = open_session(scratch, f"trunkline-{config.site}", fast_start)
         _stop_on_signals(stop)  # Spark has put its own handler in place
         try:
-            warm_up(spark, scratch)
+            warm_up_beside(spark) if fast_start else warm_up(spark, scratch)
             if not _migrate(config.database.reveal(), stop):
                 return 0
             with _ready(config.runtime / READY_FILE, spark):

@@ -1,18 +1,33 @@
 """Warming up: everything a batch needs is used once before the lease is asked for, so that a takeover is quick.
 
-The three trials wait for each other's processes more than they compute, so they run side by side.
+The three trials wait for each other's processes more than they compute, so they run side by side. Who wants the first row soon
+does not wait for them at all: the bridge starts beside the one trial that its first batch would otherwise wait for.
 """
 
 from __future__ import annotations
 
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import structlog
 from pyspark.sql import DataFrame
 
 from trunkline.pipeline.conflate import conflate
 from trunkline.pipeline.queue_source import FORMAT, SCHEMA, QueueSource
 from trunkline.pipeline.session import Spark
+
+log = structlog.get_logger(__name__)
+
+
+def warm_up_beside(spark: Spark) -> None:
+    def conflate_nothing() -> None:
+        try:
+            _conflate_nothing(spark)
+        except Exception as error:
+            log.debug("warming up was cut short", reason=str(error))  # the session stopped first
+
+    threading.Thread(target=conflate_nothing, name="warm-up", daemon=True).start()
 
 
 def warm_up(spark: Spark, scratch: Path) -> None:

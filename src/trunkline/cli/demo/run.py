@@ -172,7 +172,7 @@ def _wait_first_row(fleet: Fleet, watcher: Watcher, begun: float) -> float:
         fleet.supervise()
         return watcher.applied() > 0
 
-    if not fleet.patience.wait_until(seen, FIRST_ROW_SECONDS, every=LOOK_SECONDS):
+    if not fleet.patience.wait_until(seen, FIRST_ROW_SECONDS, every=0.1):
         _print_logs(fleet)
         raise Terminal("demo", f"no row reached the hub in {FIRST_ROW_SECONDS:.0f} s", "run it with --keep and read the logs")
     return time.monotonic() - begun
