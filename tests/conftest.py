@@ -14,6 +14,7 @@ from typing import Protocol
 
 import psycopg
 import pytest
+from hypothesis import settings
 from psycopg import sql
 
 from trunkline.cli.dev.kafka import KafkaBroker
@@ -27,6 +28,10 @@ SLOWEST = 15
 
 # A process is killed in these tests, never the machine: the page cache survives, so fsync only costs time.
 FAST = {"fsync": "off", "max_connections": "200"}
+
+# A slow example on a busy machine is no failure; a test that hangs meets its own limit.
+settings.register_profile("trunkline", deadline=None)
+settings.load_profile("trunkline")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
