@@ -17,8 +17,8 @@ from trunkline.pipeline.kafka.admit import Piece
 from trunkline.pipeline.kafka.clients import Config
 
 # `consume` waits for all of them or for the time, so the time is what an end costs.
-_AT_ONCE = 5_000
-_WAIT_SECONDS = 0.02
+_AT_ONCE = 1_000
+_WAIT_SECONDS = 0.005
 # The client goes on trying by itself; how long it may is our patience.
 _PASSING = {KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE, KafkaError._TIMED_OUT}
 
@@ -35,7 +35,7 @@ CONSUMER: Config = {
     "fetch.wait.max.ms": 10,
     "fetch.queue.backoff.ms": 10,  # a full queue is asked again soon; the default of 1 s is what a batch would wait
     "fetch.message.max.bytes": 256 << 10,  # what is fetched past a piece's end is thrown away
-    "queued.max.messages.kbytes": 32 << 10,
+    "queued.max.messages.kbytes": 8 << 10,  # as is this
 }
 
 

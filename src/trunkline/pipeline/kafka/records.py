@@ -47,7 +47,7 @@ def batches(messages: Sequence[Message]) -> Iterator[pa.RecordBatch]:
 
 def batch(messages: Sequence[Message]) -> pa.RecordBatch:
     found: list[Headers] = [dict(h) if (h := m.headers()) else {} for m in messages]  # type: ignore[arg-type]
-    others: list[Headers | None] = [None if h.keys() <= _KNOWN else _others(h) for h in found]
+    others: list[Headers | None] = [None if _KNOWN.issuperset(h) else _others(h) for h in found]
     texts = [_texts(name, found, others) for name in HEADER_COLUMNS]
     columns = [
         pa.array([m.topic() for m in messages], pa.string()),
