@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from trunkline.core.codec import Codec
 from trunkline.core.errors import RemoteProtocolError
-from trunkline.store import flood
+from trunkline.store import messages as store
 from trunkline.trunk import messages
 
-CODECS: list[Codec[flood.StoreMessage] | Codec[messages.TrunkMessage]] = [flood.CODEC, messages.CODEC]
+CODECS: list[Codec[store.Message] | Codec[messages.TrunkMessage]] = [store.CODEC, messages.CODEC]
 
 
 @pytest.mark.parametrize("codec", CODECS, ids=["store", "trunk"])

@@ -157,7 +157,7 @@ def test_every_dependency_has_its_reason_and_every_reason_its_package() -> None:
 
 
 def test_every_metric_of_a_node_is_on_the_page_and_no_other() -> None:
-    core = SiteCore(NodeId("paris", "node-1"), ())
+    core = SiteCore(NodeId("paris", "node-1"), (), lambda: 0.5)
     endpoint = SimpleNamespace(
         links=dict, violations={"frame": 1}, accept_errors=0, credentials=SimpleNamespace(expires_at=1.0)
     )

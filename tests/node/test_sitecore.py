@@ -17,7 +17,7 @@ class Cores:
     """Cores joined by links that lose nothing; `settle` carries messages until there are none."""
 
     def __init__(self, *ids: NodeId) -> None:
-        self.at = {node: SiteCore(node, (str(node),)) for node in ids}
+        self.at = {node: SiteCore(node, (str(node),), lambda: 0.5) for node in ids}
         self.now = 0.0
         self._frames: deque[tuple[NodeId, Frame]] = deque()
         for node, core in self.at.items():

@@ -15,11 +15,11 @@ import math
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from trunkline.api.access import LIVENESS, PROBES
-from trunkline.api.bucket import Buckets, Rate
 from trunkline.api.foreign import foreign
 from trunkline.api.problem import FORBIDDEN, FOREIGN, NO_TOKEN, TOO_MANY, Refused
 from trunkline.api.tokens import LOCAL, Caller, Keyring, bearer
 from trunkline.api.visit import Visit, visit_of
+from trunkline.core.bucket import Buckets, Rate
 from trunkline.core.clock import Clock
 
 FAILURES = Rate(per_second=1.0, burst=10.0)

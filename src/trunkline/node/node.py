@@ -58,7 +58,7 @@ class Node:
         self.identity = NodeId(config.site, config.node)
         self._dsn = config.database.reveal()
         self._clock = SystemClock()
-        self._core = SiteCore(self.identity, ())
+        self._core = SiteCore(self.identity, (), random)
         self._ingest = Ingest(config)
         self._supervisor = Supervisor(self._clock, random)
         self._roles = Roles(
@@ -239,7 +239,7 @@ class Node:
         return self._on_loop(lambda: views.trunk(self._core, self._peers))
 
     def store(self, area: str, prefix: str) -> dict[str, Any]:
-        return self._on_loop(lambda: views.store(self._core, area, prefix))
+        return self._on_loop(lambda: views.store(self._core, area, prefix, self._now()))
 
     def checks(self) -> Sequence[Check]:
         return self._on_loop(self._checks)

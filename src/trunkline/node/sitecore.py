@@ -11,7 +11,7 @@ hears; the peers of the store are nodes, the neighbours of the trunk are sites.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -21,15 +21,16 @@ from trunkline.core.codec import Codec
 from trunkline.core.errors import RemoteProtocolError, TrunklineError
 from trunkline.core.ids import NodeId, Position
 from trunkline.net.channels import Channel
-from trunkline.store import flood
-from trunkline.store.flood import Store
+from trunkline.store import messages as store_messages
+from trunkline.store.settings import Settings
+from trunkline.store.store import Store
 from trunkline.topology.parents import LINK_ROWS, LinkRow, Topology
 from trunkline.trunk import asks, messages
 from trunkline.trunk.carry import Carrier
 from trunkline.trunk.log import Applied, Chunk
 from trunkline.trunk.wants import Opened
 
-FLEET = "fleet"
+NODES, LINKS = "node:", "link:"
 HIGHEST_INCARNATION = 2**32 - 2  # a link row's version has 32 bits for it, and there must be one above
 
 
@@ -61,7 +62,9 @@ Effect = Frame | HostWork
 class SiteCore:
     identity: NodeId
     addresses: tuple[str, ...]
-    sync_seconds: float = flood.SYNC_SECONDS
+    random: Callable[[], float]
+    settings: Settings = field(default_factory=Settings)
+    areas: tuple[str, ...] = ()
     store: Store = field(init=False)
     topology: Topology = field(init=False)
     carrier: Carrier | None = None
@@ -74,14 +77,15 @@ class SiteCore:
     _stale: bool = True
 
     def __post_init__(self) -> None:
-        self.store = Store(str(self.identity), FLEET, self.sync_seconds)
+        self.store = Store(self.identity, self.random, self.settings, self.areas, noted=(NODES, LINKS))
         self.topology = Topology(self.identity.site)
 
     # -- roles
 
     def begin(self, now: float) -> list[Effect]:
         record = NodeRecord(self.addresses, self.incarnation)
-        return self._frames(self.store.persist(f"node:{self.identity}", NODE_RECORDS.encode(record), now))
+        self.store.fleet.persist(f"{NODES}{self.identity}", NODE_RECORDS.encode(record), now)
+        return self._frames(self.store.tick(now))
 
     def lead(self, epoch: int, log_id: str, head: Position, now: float) -> list[Effect]:
         """This node now speaks for its site; the epoch of its lease is the incarnation."""
@@ -96,7 +100,7 @@ class SiteCore:
     def step_down(self) -> None:
         self.carrier = None
         self.topology = Topology(self.identity.site)
-        self.store.let_go(self._link_key)
+        self.store.fleet.clear(self._link_key)
 
     def heard_of(self, site: str, incarnation: int) -> None:
         """Somebody, or something durable, knows of this incarnation of the site."""
@@ -114,15 +118,15 @@ class SiteCore:
 
         The version of the row in the store tells as much as the row: it stays above what others once brought.
         """
-        stored = self.store.values.get(self._link_key)
-        brought = stored.version >> 32 if stored is not None else 0
+        stored = self.store.fleet.table.entries.get(self._link_key)
+        brought = stored.value.version >> 32 if stored is not None else 0
         known = max(self.known_incarnation(self.identity.site), brought if brought <= HIGHEST_INCARNATION else 0)
         return known if known > epoch else 0
 
     # -- links
 
     def link_up(self, peer: NodeId, carries: bool, now: float) -> list[Effect]:
-        effects: list[Effect] = self._frames(self.store.peer_up(str(peer), now))
+        effects: list[Effect] = self._frames(self.store.link_up(peer, now))
         if carries:
             self._neighbours[peer.site] = peer
             self._stale = True
@@ -131,8 +135,7 @@ class SiteCore:
         return effects + self._update_topology(now)
 
     def link_down(self, peer: NodeId, now: float) -> list[Effect]:
-        self.store.peer_down(str(peer))
-        effects: list[Effect] = []
+        effects: list[Effect] = self._frames(self.store.link_down(peer, now))
         if self._neighbours.get(peer.site) == peer:
             del self._neighbours[peer.site]
             self._stale = True
@@ -143,7 +146,7 @@ class SiteCore:
     def message(self, peer: NodeId, channel: Channel, body: bytes, now: float) -> list[Effect]:
         match channel:
             case Channel.STORE:
-                effects: list[Effect] = self._frames(self.store.receive(str(peer), flood.CODEC.decode(body), now))
+                effects: list[Effect] = self._frames(self.store.receive(peer, store_messages.CODEC.decode(body), now))
                 return effects + self._update_topology(now)
             case Channel.TRUNK:
                 message = messages.CODEC.decode(body)
@@ -190,32 +193,32 @@ class SiteCore:
     def nodes(self) -> dict[NodeId, NodeRecord]:
         """Every node the store knows of; what cannot be read is as if it were not there."""
         found: dict[NodeId, NodeRecord] = {}
-        for key, data in self.store.matching("node:").items():
+        for key, data in self.store.fleet.matching(NODES).items():
             with suppress(TrunklineError):
-                found[NodeId.parse(key.removeprefix("node:"))] = NODE_RECORDS.decode(data)
+                found[NodeId.parse(key.removeprefix(NODES))] = NODE_RECORDS.decode(data)
         return found
 
     def links(self) -> dict[str, LinkRow]:
-        rows = {key.removeprefix("link:"): self.link_row(key.removeprefix("link:")) for key in self.store.matching("link:")}
+        rows = {key.removeprefix(LINKS): self.link_row(key.removeprefix(LINKS)) for key in self.store.fleet.matching(LINKS)}
         return {site: row for site, row in rows.items() if row is not None}
 
     def link_row(self, site: str) -> LinkRow | None:
-        value = self.store.values.get(f"link:{site}")
+        entry = self.store.fleet.table.entries.get(LINKS + site)
         with suppress(TrunklineError):
-            return LINK_ROWS.decode(value.data) if value is not None and value.data is not None else None
+            return LINK_ROWS.decode(entry.value.data) if entry is not None and entry.value.data else None
         return None
 
     # -- inside
 
     @property
     def _link_key(self) -> str:
-        return f"link:{self.identity.site}"
+        return LINKS + self.identity.site
 
     def _update_topology(self, now: float) -> list[Effect]:
         """After anything that can change whom we hear or whom others hear."""
-        for key in self.store.changes():
-            self._stale = self._stale or key.startswith("link:")
-            self.nodes_changed = self.nodes_changed or key.startswith("node:")
+        for key in self.store.fleet.changes():
+            self._stale = self._stale or key.startswith(LINKS)
+            self.nodes_changed = self.nodes_changed or key.startswith(NODES)
         if self.carrier is None or not self._stale:
             return []
         self._stale = False
@@ -225,13 +228,17 @@ class SiteCore:
             self._link_counter += 1
             row = LinkRow(self.incarnation, self._said)
             version = row.version(self._link_counter)
-            effects += self._frames(self.store.persist(self._link_key, LINK_ROWS.encode(row), now, version=version))
+            self.store.fleet.persist(self._link_key, LINK_ROWS.encode(row), now, version=version)
         if self.topology.compute(self.neighbours(), self.links()):
             effects += self._carried(self.carrier.set_parents(self.topology.parents()))
         return effects
 
-    def _frames(self, sends: Sequence[flood.Send]) -> list[Effect]:
-        return [Frame(NodeId.parse(s.peer), Channel.STORE, flood.CODEC.encode(s.message)) for s in sends]
+    def _frames(self, sends: Sequence[store_messages.Send]) -> list[Effect]:
+        bodies: dict[int, bytes] = {}
+        for send in sends:
+            if id(send.message) not in bodies:  # one message may be for many peers
+                bodies[id(send.message)] = store_messages.CODEC.encode(send.message)
+        return [Frame(NodeId.parse(s.peer), Channel.STORE, bodies[id(s.message)]) for s in sends]
 
     def _carried(self, effects: Sequence[asks.Effect]) -> list[Effect]:
         return [self._frame(e) if isinstance(e, asks.Send) else e for e in effects]

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from trunkline.core.errors import Invalid, Retryable
+from trunkline.core.errors import Retryable
 from trunkline.node.peers import Peers
 from trunkline.node.sitecore import SiteCore
 
@@ -84,11 +84,9 @@ def trunk(core: SiteCore, peers: Peers) -> dict[str, Any]:
     return {"site": core.identity.site, "links": links}
 
 
-def store(core: SiteCore, area: str, prefix: str) -> dict[str, Any]:
-    if area != core.store.area:
-        raise Invalid(f"area {area!r}", "this node is not in it", f"ask for area {core.store.area}")
+def store(core: SiteCore, area: str, prefix: str, now: float) -> dict[str, Any]:
     return {
         key: {"version": v.version, "originator": v.originator, "bytes": len(v.data or b""), "ttl_ms": v.ttl_ms}
-        for key, v in sorted(core.store.values.items())
+        for key, v in sorted(core.store.area(area).shown(now))
         if key.startswith(prefix)
     }

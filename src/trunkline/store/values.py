@@ -1,88 +1,226 @@
-"""Values of the replicated store and the one rule by which two of them merge.
+"""Values of the replicated store, and the orders by which two of them are merged and compared. Pure.
 
-A value wins by, in this order: higher version, greater originator, greater bytes, higher ttl version. The order is total, so
-merging is commutative, associative and idempotent, and stores that exchanged everything are equal. The ttl itself never
-decides: it counts down at every holder, and only the originator raises it, by a higher ttl version.
+Merging (`merge`): the higher version wins, then the greater originator, then an erased value, then the greater bytes, then the
+higher ttl version. The order is total, so merging is commutative, associative and idempotent, and stores that exchanged
+everything are equal. The ttl itself never decides: it counts down at every holder, and only a higher ttl version raises it.
 
-A value without bytes is a refresh: it moves the ttl of exactly the version it names and nothing else.
+A value without bytes is a refresh: it moves the ttl of exactly the value it names (version, originator and, when it has one,
+hash) and nothing else. One that does not fit what is stored is an inconsistency: somebody missed something.
+
+An erased value is a value: it wins by its version, floods, and leaves by its ttl. It keeps the key away from those who still
+hold what was erased.
+
+The hash covers the key too, so sums of hashes (`trunkline.store.digest`) tell which value belongs to which key. What comes
+with a hash that does not fit is not taken.
 """
 
 from __future__ import annotations
 
-import hashlib
-from enum import StrEnum
+from collections.abc import Iterable, Mapping
+from enum import Enum, StrEnum
+from hashlib import blake2b
+from struct import Struct
+from typing import ClassVar, Final
 
 import msgspec
 
-MAX_KEY = 256
-MAX_VALUE = 64 * 1024  # the store is for hints and membership, and every node holds all of it
+INFINITE: Final = -(2**31)
+"""A ttl in milliseconds that never ends."""
+MAX_VERSION: Final = 2**64 - 1  # the widest integer of the wire format
+MAX_KEY: Final = 256
+MAX_VALUE: Final = 64 * 1024  # the store is for hints and membership, and every node holds all of it
+
+_FIELDS = Struct(">QHHB").pack
+_WORD = 2**64 - 1
 
 
-class Value(msgspec.Struct, frozen=True, array_like=True):
+class Value(msgspec.Struct, frozen=True, array_like=True, gc=False):
     version: int
     originator: str
     data: bytes | None
+    """None: a refresh."""
     ttl_ms: int
-    ttl_version: int = 1
+    ttl_version: int = 0
+    hash: int = 0
+    """0: not given; only a refresh may come without."""
+    erased: bool = False
 
-    def digest(self) -> bytes:
-        h = hashlib.blake2b(digest_size=8)
-        for part in (str(self.version).encode(), self.originator.encode(), self.data or b""):
-            h.update(len(part).to_bytes(4, "big"))
-            h.update(part)
-        return h.digest()
 
-    def rank(self) -> tuple[int, str, bytes, int]:
-        return (self.version, self.originator, self.data or b"", self.ttl_version)
+class Header(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What a sync tells of a value before the value itself."""
+
+    version: int
+    originator: str
+    hash: int
+    ttl_version: int
+    data: ClassVar[None] = None
 
 
 class Reason(StrEnum):
     """Why a value was not taken."""
 
-    OLD = "old version"
-    SAME = "no need to update"
-    TTL = "ttl is not above 0"
-    VERSION = "version is not above 0"
-    SIZE = "key or value is too large"
-    OWNER = "the key belongs to another originator"
-    MISSING = "a refresh of what is not here"
+    OLD_VERSION = "old_version"
+    NO_NEED_TO_UPDATE = "no_need_to_update"
+    INCONSISTENT = "inconsistent"
+    INVALID_TTL = "invalid_ttl"
+    INVALID_VERSION = "invalid_version"
+    TOO_LARGE = "too_large"
+    NOT_THE_OWNER = "not_the_owner"
+    WRONG_HASH = "wrong_hash"
+    LOOP = "loop"
 
 
-class Outcome(StrEnum):
+class Outcome(Enum):
     REPLACED = "replaced"
     REFRESHED = "refreshed"
 
 
-def owner_of(key: str) -> str | None:
+class Order(Enum):
+    FIRST = "first"
+    SECOND = "second"
+    TIED = "tied"
+    UNKNOWN = "unknown"
+
+
+def hashes(values: Mapping[str, Value]) -> list[int]:
+    """Of each value: 8 bytes of BLAKE2b over its fields, each with its length or of a fixed one; of a refresh: 0."""
+    to_int = int.from_bytes
+    return [
+        0
+        if value.data is None
+        else to_int(
+            blake2b(
+                _FIELDS(value.version & _WORD, len(k := key.encode()), len(o := value.originator.encode()), value.erased)
+                + k
+                + o
+                + value.data,
+                digest_size=8,
+            ).digest()
+        )
+        for key, value in values.items()
+    ]
+
+
+def sealed(
+    key: str, version: int, originator: str, data: bytes, ttl_ms: int, ttl_version: int = 0, erased: bool = False
+) -> Value:
+    """The value with its hash."""
+    value = Value(version, originator, data, ttl_ms, ttl_version, 0, erased)
+    return msgspec.structs.replace(value, hash=hashes({key: value})[0])
+
+
+def refresh_of(stored: Value, ttl_ms: int) -> Value:
+    return Value(stored.version, stored.originator, None, ttl_ms, stored.ttl_version + 1, stored.hash)
+
+
+# -- what may be stored at all
+
+
+_BOUND = ("node:", "link:", "site:")
+
+
+def is_bound(key: str) -> bool:
+    """Whether the key belongs to somebody."""
+    return key.startswith(_BOUND)
+
+
+def may_originate(key: str, originator: str) -> bool:
     """node:<site>/<node> belongs to that node, link:<site> and site:<id> to any node of that site; others to nobody."""
-    kind, colon, name = key.partition(":")
-    if not colon:
-        return None
-    return {"node": name, "link": name + "/", "site": name + "/"}.get(kind)
+    if not key.startswith(_BOUND):
+        return True
+    kind, _, owner = key.partition(":")
+    return originator == owner if kind == "node" else originator.partition("/")[0] == owner
+
+
+def refusals(values: Mapping[str, Value]) -> dict[str, Reason]:
+    """Those that may not be stored, whatever is; the hash apart."""
+    return {
+        key: reason
+        for key, v in values.items()
+        if not (v.ttl_ms > 0 and v.data is not None and v.version > 0 and len(v.data) <= MAX_VALUE)
+        or v.ttl_version < 0
+        or not 0 < len(key) <= MAX_KEY
+        or len(v.originator) > MAX_KEY
+        or key.startswith(_BOUND)
+        if (reason := refusal(key, v)) is not None
+    }
 
 
 def refusal(key: str, value: Value) -> Reason | None:
-    owner = owner_of(key)
-    checks = (
-        (value.version <= 0 or value.ttl_version < 0, Reason.VERSION),
-        (value.ttl_ms <= 0, Reason.TTL),
-        (len(key) > MAX_KEY or len(value.data or b"") > MAX_VALUE, Reason.SIZE),
-        (owner is not None and not (value.originator + "/").startswith(owner.rstrip("/") + "/"), Reason.OWNER),
-    )
-    return next((reason for wrong, reason in checks if wrong), None)
+    if value.ttl_ms <= 0 and value.ttl_ms != INFINITE:
+        return Reason.INVALID_TTL
+    if value.data is not None and value.version <= 0:
+        return Reason.OLD_VERSION
+    if value.version > MAX_VERSION or not 0 <= value.ttl_version <= MAX_VERSION:
+        return Reason.INVALID_VERSION
+    if not 0 < len(key) <= MAX_KEY or len(value.data or b"") > MAX_VALUE or len(value.originator) > MAX_KEY:
+        return Reason.TOO_LARGE
+    return None if may_originate(key, value.originator) else Reason.NOT_THE_OWNER
+
+
+# -- merging
 
 
 def merge(stored: Value | None, incoming: Value) -> Outcome | Reason:
     if incoming.data is None:
         return _refresh(stored, incoming)
-    if stored is None or incoming.rank()[:3] > stored.rank()[:3]:
+    if stored is None or incoming.version > stored.version:
         return Outcome.REPLACED
-    if incoming.rank()[:3] == stored.rank()[:3]:
-        return Outcome.REFRESHED if incoming.ttl_version > stored.ttl_version else Reason.SAME
-    return Reason.OLD if incoming.version < stored.version else Reason.SAME
+    if incoming.version < stored.version:
+        return Reason.OLD_VERSION
+    if incoming.originator != stored.originator:
+        wins = incoming.originator > stored.originator
+    elif incoming.erased != stored.erased:
+        wins = incoming.erased
+    elif incoming.data != stored.data:
+        wins = incoming.data > (stored.data or b"")
+    else:
+        return Outcome.REFRESHED if incoming.ttl_version > stored.ttl_version else Reason.NO_NEED_TO_UPDATE
+    return Outcome.REPLACED if wins else Reason.NO_NEED_TO_UPDATE
 
 
 def _refresh(stored: Value | None, incoming: Value) -> Outcome | Reason:
-    if stored is None or (stored.version, stored.originator) != (incoming.version, incoming.originator):
-        return Reason.MISSING
-    return Outcome.REFRESHED if incoming.ttl_version > stored.ttl_version else Reason.SAME
+    if stored is None or stored.version != incoming.version or stored.originator != incoming.originator:
+        return Reason.INCONSISTENT
+    if incoming.hash and incoming.hash != stored.hash:
+        return Reason.INCONSISTENT
+    return Outcome.REFRESHED if incoming.ttl_version > stored.ttl_version else Reason.NO_NEED_TO_UPDATE
+
+
+# -- comparing
+
+
+def compare(first: Value | Header, second: Value | Header) -> Order:
+    """Which of the two a sync must send. UNKNOWN: the hashes or bytes that would tell are not there; send both ways."""
+    if first.version != second.version:
+        return Order.FIRST if first.version > second.version else Order.SECOND
+    if first.originator != second.originator:
+        return Order.FIRST if first.originator > second.originator else Order.SECOND
+    if first.hash and first.hash == second.hash:
+        if first.ttl_version == second.ttl_version:
+            return Order.TIED
+        return Order.FIRST if first.ttl_version > second.ttl_version else Order.SECOND
+    if first.data is None or second.data is None:
+        return Order.UNKNOWN
+    if first.data == second.data:
+        return Order.TIED
+    return Order.FIRST if first.data > second.data else Order.SECOND
+
+
+def difference(
+    mine: Mapping[str, Value | Header], theirs: Mapping[str, Value | Header], keys: Iterable[str] | None = None
+) -> tuple[list[str], list[str]]:
+    """Keys to give and keys to want, of `keys` (all of mine, unless told) and all of theirs."""
+    names = mine.keys() if keys is None else set(keys)
+    give, want = [key for key in names if key not in theirs], []
+    for key, other in theirs.items():
+        own = mine.get(key)
+        if own is None:
+            want.append(key)
+        elif own.hash != other.hash or own.ttl_version != other.ttl_version or not own.hash:
+            order = compare(own, other)
+            if order is Order.FIRST or order is Order.UNKNOWN:
+                give.append(key)
+            if order is Order.SECOND or order is Order.UNKNOWN:
+                want.append(key)
+    return give, want

@@ -27,8 +27,8 @@ def stores_equal(universe: Universe) -> Iterator[Failure]:
 def own_keys_hold(universe: Universe) -> Iterator[Failure]:
     for host, node in universe.store_nodes.items():
         for key, data in node.own.items():
-            value = node.store.values.get(key)
-            if value is None or value.data != data:
+            entry = node.store.table.entries.get(key)
+            if entry is None or entry.value.data != data:
                 yield Failure("G2", f"{host} set {key} and its store has another value")
 
 
@@ -67,8 +67,8 @@ def acknowledged(universe: Universe) -> Iterator[Failure]:
                 yield Failure("acks", f"{origin} does not know that {site} has everything up to {head.seq}")
 
 
-def _values(universe: Universe, host: str) -> dict[str, tuple[int, str, bytes]]:
-    return {key: value.rank()[:3] for key, value in universe.stores[host].values.items()}
+def _values(universe: Universe, host: str) -> dict[str, tuple[int, str, bytes | None]]:
+    return {key: (value.version, value.originator, value.data) for key, value in universe.stores[host].table.values()}
 
 
 def _some(things: Sequence[object]) -> str:

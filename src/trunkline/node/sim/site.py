@@ -15,13 +15,14 @@ from trunkline.net.simhost import Greeting, Outlet
 from trunkline.node.sim.database import Database
 from trunkline.node.sim.setup import site_of
 from trunkline.node.sitecore import Effect, Frame, HostWork, SiteCore
-from trunkline.store.flood import Store
+from trunkline.store.area import Area
+from trunkline.store.settings import Settings
 from trunkline.trunk import asks, messages
 from trunkline.trunk.wants import open_subscription, proven
 
 NODE = "node-1"
 READ_LIMIT = 20
-SYNC_SECONDS = 5.0
+SETTINGS = Settings(sync_seconds=5.0, answer_seconds=2.0, longest_backoff=4.0)
 
 
 @cache
@@ -35,7 +36,7 @@ class SimSite:
         self.host, self.databases, self.outlet = host, databases, outlet
         self.database = databases[site_of(host)]
         self.witness = self.database.witness
-        self.core = SiteCore(node_id(host), (host,), sync_seconds=SYNC_SECONDS)
+        self.core = SiteCore(node_id(host), (host,), outlet.random.random, SETTINGS)
         self._stamping = False
         self._begin(now)
 
@@ -45,8 +46,8 @@ class SimSite:
         self._do(self.core.lead(database.epoch, database.log.log_id, database.stamp(), now))
 
     @property
-    def store(self) -> Store:
-        return self.core.store
+    def store(self) -> Area:
+        return self.core.store.fleet
 
     # -- what happens to it
 

@@ -9,7 +9,7 @@ from trunkline.net.channels import Channel
 from trunkline.net.simnet import Note
 from trunkline.node.sim.faults import ways_of
 from trunkline.node.sim.setup import site_of
-from trunkline.store import flood
+from trunkline.store import messages as store
 from trunkline.store.values import Value
 from trunkline.trunk import messages
 from trunkline.trunk.log import Applied, Entry
@@ -45,9 +45,15 @@ def _entries(entries: Iterable[Entry]) -> str:
 
 
 _SAID: dict[type[Any], Callable[[Any], str]] = {
-    flood.Publish: lambda m: f"publish {_values(m.values)} by way of {' '.join(m.path)}",
-    flood.SyncRequest: lambda m: f"sync? {len(m.digests)} keys",
-    flood.SyncReply: lambda m: f"sync! {_values(m.values)}; wants {_listed(m.wanted)}",
+    store.Publish: lambda m: f"publish {_values(m.values)} by way of {' '.join(m.path)}",
+    store.AskRoot: lambda m: f"sync #{m.id}: root {m.root:016x}?",
+    store.AskLeaves: lambda m: f"sync #{m.id}: leaves of ranges {_listed(map(str, m.ranges))}?",
+    store.AskKeys: lambda m: f"sync #{m.id}: leaves {_listed(map(str, m.leaves))}, here {_listed(m.headers)}?",
+    store.Same: lambda m: f"sync #{m.id}: the same",
+    store.Ranges: lambda m: f"sync #{m.id}: ranges",
+    store.Leaves: lambda m: f"sync #{m.id}: leaves of {_listed(map(str, m.sums))}",
+    store.Difference: lambda m: f"sync #{m.id}: {_values(m.values)}; wants {_listed(m.wanted)}",
+    store.Refused: lambda m: f"sync #{m.id}: refused, {m.reason}",
     messages.Subscribe: lambda m: f"subscribe #{m.id} to {m.origin}: {_wants(m.wants)}",
     messages.Stop: lambda m: f"stop #{m.id} of {m.origin}",
     messages.Batch: lambda m: (
@@ -60,7 +66,7 @@ _SAID: dict[type[Any], Callable[[Any], str]] = {
     messages.Reset: lambda m: f"reset #{m.id} of {m.origin} for {m.destination}",
 }
 _CODECS: dict[Channel, Callable[[bytes], Any]] = {
-    Channel.STORE: flood.CODEC.decode,
+    Channel.STORE: store.CODEC.decode,
     Channel.TRUNK: messages.CODEC.decode,
 }
 

@@ -26,7 +26,7 @@ from trunkline.node.sim.setup import Setup
 from trunkline.node.sim.site import SimSite
 from trunkline.node.sim.storenode import StoreNode
 from trunkline.node.sim.witness import Crossing, Failure, Witness
-from trunkline.store.flood import Store
+from trunkline.store.area import Area
 from trunkline.trunk.memory import MemoryLog, Message
 
 CALM = 20.0
@@ -84,7 +84,7 @@ class Universe:
         self.databases = {site: self._database(site) for site in self.setup.sites}
         self.sites: dict[str, SimSite] = {}
         self.store_nodes: dict[str, StoreNode] = {}
-        self.stores: dict[str, Store] = {}
+        self.stores: dict[str, Area] = {}
         for host in self.setup.hosts:
             self.net.add(host, partial(self._boot, host), host.partition("/")[0])
         for a, b in self.setup.links:

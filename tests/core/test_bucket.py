@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trunkline.api.bucket import Bucket, Buckets, Rate, take
+from trunkline.core.bucket import Bucket, Buckets, Rate, take
 
 RATES = st.builds(Rate, st.floats(0.1, 1000), st.floats(1, 2000))
 GAPS = st.lists(st.floats(0, 5), max_size=200)

@@ -1,0 +1,175 @@
+"""The keys of one area: what is stored, until when, and its digest. Pure.
+
+1. A key changes only by `take`, whoever brings it, and leaves only by `expire`.
+2. Whatever is refused leaves the rest of what came with it untouched.
+3. A value leaves this node (`outgoing`) with what remains of its ttl less a decrement, so no cycle keeps a dead key alive; one
+   that is about to end (`near_ms`) does not leave any more, nor is it shown, for it would be gone on arrival.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from math import inf
+
+import msgspec
+
+from trunkline.store.digest import MASK, Digest, Leaf
+from trunkline.store.expiry import NEVER, Wheel, span_of
+from trunkline.store.values import INFINITE, Header, Outcome, Reason, Value, hashes, merge, refusals
+
+# Expiring a thousand keys takes about a millisecond; the rest of a crowd is due a tick later.
+EXPIRE_AT_ONCE = 5_000
+
+
+class Entry(msgspec.Struct, gc=False):
+    value: Value
+    ends: float
+    """When it expires, by this node's monotonic clock."""
+    armed: int
+    """Its span in the wheel."""
+    leaf: Leaf
+
+
+@dataclass(slots=True)
+class Merged:
+    """What became of a publication."""
+
+    taken: dict[str, Value] = field(default_factory=dict)
+    """As it came."""
+    refreshed: set[str] = field(default_factory=set)
+    """Those of them whose ttl alone moved."""
+    refused: dict[str, Reason] = field(default_factory=dict)
+
+
+class Table:
+    def __init__(self, decrement_ms: int = 1, near_ms: int = 500) -> None:
+        self.entries: dict[str, Entry] = {}
+        self.digest = Digest()
+        self._decrement, self._near = decrement_ms, near_ms
+        self._wheel = Wheel()
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    # -- changing
+
+    def take(self, values: Mapping[str, Value], now: float) -> Merged:
+        """The hot path of the store: what most values need stands here, the rest in functions."""
+        merged, entries, digest = Merged(refused=refusals(values)), self.entries, self.digest
+        refused = merged.refused
+        ttl_ms, ends, span, armed = 0, 0.0, 0, list[str]()
+        for (key, value), word in zip(values.items(), hashes(values), strict=True):
+            if key in refused:
+                continue
+            data = value.data
+            if data is not None and word != value.hash:
+                refused[key] = Reason.WRONG_HASH
+                continue
+            entry = entries.get(key)
+            if entry is not None and (data is None or value.version <= entry.value.version):
+                outcome = merge(entry.value, value)
+                if outcome is Outcome.REFRESHED:
+                    merged.refreshed.add(key)
+                    value = _with_ttl(entry.value, value.ttl_ms, value.ttl_version)
+                elif isinstance(outcome, Reason):
+                    refused[key] = outcome
+                    continue
+            elif data is None:
+                refused[key] = Reason.INCONSISTENT
+                continue
+            if value.ttl_ms != ttl_ms:
+                ttl_ms = value.ttl_ms
+                ends = inf if ttl_ms == INFINITE else now + ttl_ms / 1000
+                span = NEVER if ttl_ms == INFINITE else span_of(ends)
+                armed = [] if ttl_ms == INFINITE else self._wheel.span(span)
+            added = value.hash * (2 * value.ttl_version + 1)
+            if entry is None:
+                leaf = digest.leaf_of(key)
+                leaf.keys[key] = None
+                leaf.sum = (leaf.sum + added) & MASK
+                entries[key] = Entry(value, ends, span, leaf)
+                armed.append(key)
+            else:
+                old, leaf = entry.value, entry.leaf
+                leaf.sum = (leaf.sum + added - old.hash * (2 * old.ttl_version + 1)) & MASK
+                entry.value, entry.ends = value, ends
+                if span < entry.armed or not entry.armed:
+                    entry.armed = span
+                    armed.append(key)
+        merged.taken = {k: v for k, v in values.items() if k not in refused} if refused else dict(values)
+        return merged
+
+    def expire(self, now: float) -> list[str]:
+        """Keys that are gone now."""
+        gone = []
+        for key, span in self._wheel.due(now, EXPIRE_AT_ONCE):
+            entry = self.entries.get(key)
+            if entry is None or entry.armed != span:
+                continue
+            if entry.ends <= now:
+                self._drop(key, entry)
+                gone.append(key)
+            elif entry.ends is inf:
+                entry.armed = NEVER
+            else:
+                entry.armed = span_of(entry.ends)
+                self._wheel.arm(key, entry.armed)
+        return gone
+
+    def _drop(self, key: str, entry: Entry) -> None:
+        del self.entries[key]
+        leaf = entry.leaf
+        del leaf.keys[key]
+        leaf.sum = (leaf.sum - entry.value.hash * (2 * entry.value.ttl_version + 1)) & MASK
+
+    # -- reading
+
+    def get(self, key: str, now: float) -> Value | None:
+        """What a reader sees: neither what was erased nor what would not survive a hop."""
+        entry = self.entries.get(key)
+        if entry is None or entry.value.erased:
+            return None
+        left = self._left(entry, now)
+        return None if left <= 0 and left != INFINITE else _with_ttl(entry.value, left, entry.value.ttl_version)
+
+    def _left(self, entry: Entry, now: float) -> int:
+        return INFINITE if entry.ends is inf else int((entry.ends - now) * 1000) - self._decrement
+
+    def shown(self, key: str, now: float) -> Value | None:
+        """What a dump or a subscriber sees: not what is about to end."""
+        value = self.outgoing(key, now)
+        return None if value is None or value.erased else value
+
+    def outgoing(self, key: str, now: float) -> Value | None:
+        entry = self.entries.get(key)
+        if entry is None:
+            return None
+        left = self._left(entry, now)
+        if left < self._near and left != INFINITE:
+            return None
+        value = entry.value
+        return Value(value.version, value.originator, value.data, left, value.ttl_version, value.hash, value.erased)
+
+    def onward(self, key: str, value: Value, now: float) -> Value | None:
+        """A value that was just taken, as it is passed on: with its bytes only if it came with them."""
+        left = self._left(self.entries[key], now)
+        if left < self._near and left != INFINITE:
+            return None
+        return Value(value.version, value.originator, value.data, left, value.ttl_version, value.hash, value.erased)
+
+    def headers(self, keys: Iterable[str]) -> dict[str, Header]:
+        found = ((key, self.entries[key].value) for key in keys)
+        return {key: Header(v.version, v.originator, v.hash, v.ttl_version) for key, v in found}
+
+    def values(self) -> Iterator[tuple[str, Value]]:
+        """As stored; for checks and small stores."""
+        return ((key, entry.value) for key, entry in self.entries.items())
+
+    def armed(self) -> int:
+        """How many places the wheel holds."""
+        return len(self._wheel)
+
+
+def _with_ttl(value: Value, ttl_ms: int, ttl_version: int) -> Value:
+    return Value(value.version, value.originator, value.data, ttl_ms, ttl_version, value.hash, value.erased)
