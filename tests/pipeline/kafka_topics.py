@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from confluent_kafka import IsolationLevel, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, IsolationLevel, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSpec  # type: ignore[attr-defined]
 
 from waiting import eventually
@@ -92,6 +92,17 @@ class Topics:
             return int(future.result().offset)
 
         eventually(lambda: end(IsolationLevel.READ_COMMITTED) == end(IsolationLevel.READ_UNCOMMITTED))
+
+    def offsets(self, topic: str) -> list[int]:
+        """Of the records that are still there, in partition 0."""
+        own = {"group.id": self.prefix, "enable.partition.eof": True, "auto.offset.reset": "earliest", **QUIET}
+        consumer = Consumer({"bootstrap.servers": self.bootstrap, **own})
+        consumer.assign([TopicPartition(self.name(topic), 0, 0)])
+        found: list[int] = []
+        while (message := consumer.poll(10)) is not None and message.error() is None:
+            found.append(int(message.offset()))  # type: ignore[arg-type]
+        consumer.close()
+        return found
 
     def close(self) -> None:
         for producer in self._producers:

@@ -48,6 +48,7 @@ _SETTINGS = {
     "share.coordinator.state.topic.num.partitions": "1",
     "group.initial.rebalance.delay.ms": "0",
     "log.cleaner.dedupe.buffer.size": "4194304",
+    "log.cleaner.backoff.ms": "500",
 }
 
 _LOGGING = (

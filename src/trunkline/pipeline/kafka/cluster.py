@@ -16,6 +16,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+import structlog
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 
@@ -43,6 +44,7 @@ _PASSING = {
 _EARLIEST, _LATEST = OffsetSpec.earliest(), OffsetSpec.latest()  # type: ignore[no-untyped-call]
 
 K = TypeVar("K")
+log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,7 @@ class Cluster:
     def __init__(self, bootstrap: str, client: Mapping[str, str], patience_seconds: float) -> None:
         self._bootstrap, self._patience = bootstrap, patience_seconds
         self._admin = AdminClient(configuration(bootstrap, {}, client))
+        self._silent: set[Place] = set()
 
     def look(self, wants: Callable[[str], bool], offsets: Offsets) -> Look:
         """What moved of the wanted topics, beside `offsets`; `gone` are those of them that are no more."""
@@ -65,8 +68,16 @@ class Cluster:
             again, _, _ = self._settle({t: topics[t] for t in unsettled}, unsettled, offsets)
         except KafkaException as error:
             raise self._away(error) from None
+        self._tell_silent({(t, p) for t, partitions in topics.items() for p in partitions} - ends.keys())
         gone = sorted(t for t in offsets if wants(t) and t not in topics)
         return Look({**seen, **again}, gone, ends)
+
+    def _tell_silent(self, silent: set[Place]) -> None:
+        """Once, not with every look."""
+        if silent - self._silent:
+            some = [f"{topic}/{partition}" for topic, partition in sorted(silent)[:5]]
+            log.warning("Kafka partitions without a leader wait for the next look", count=len(silent), some=some)
+        self._silent = silent
 
     def ask_same_topics(self, plan: Plan) -> Callable[[], None]:
         """For after the records were read: what was read of a topic is of that topic only if it is still the same one. Asks
