@@ -10,6 +10,7 @@ from typing import Any
 
 import httpx
 from fastapi import FastAPI
+from memory_store import MemoryStore
 
 from trunkline.api.app import create_app
 from trunkline.api.problem import MEDIA_TYPE
@@ -24,7 +25,8 @@ from trunkline.core.secret import Secret
 class MemoryNode:
     """A node whose one route takes alarms."""
 
-    def __init__(self) -> None:
+    def __init__(self, store: MemoryStore | None = None) -> None:
+        self.store = store or MemoryStore()
         self.events: list[tuple[Any, dict[str, str]]] = []
         self.threads: set[str] = set()
         self.fails: Exception | None = None
@@ -52,9 +54,6 @@ class MemoryNode:
 
     def trunk(self) -> dict[str, Any]:
         return {"links": {"hub": {"sent": 3, "state": "up"}, "site-b": {"sent": 4}}, "sent": 7}
-
-    def store(self, area: str, prefix: str) -> dict[str, Any]:
-        return {"area": area, "prefix": prefix}
 
     def checks(self) -> Sequence[Check]:
         if self.fails is not None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any
+from urllib.parse import urlencode
 
 import httpx
 from hypothesis import example, given, settings
@@ -20,6 +22,21 @@ PATHS = st.one_of(
     st.sampled_from(["/v1/event", "/v1/status", "/v1/store/fleet", "/readyz", "/livez", "/metrics", "/docs", "/openapi.json"]),
     st.text(max_size=40).map(lambda text: "/" + text),
     st.text(max_size=20).map(lambda text: "/v1/store/" + text),
+    st.sampled_from(["keys", "refresh", "clear", "hashes", "own", "summary", "signature", "peers", "watch"]).map(
+        lambda view: f"/v1/store/fleet/{view}"
+    ),
+    st.text(max_size=300).map(lambda key: "/v1/store/fleet/keys/" + key),
+    st.tuples(st.text(max_size=9), st.text(max_size=9)).map(lambda peer: "/v1/store/fleet/peers/" + "/".join(peer)),
+)
+QUERIES = st.one_of(
+    st.binary(max_size=30),
+    st.lists(
+        st.tuples(
+            st.sampled_from(["prefix", "key", "originator", "match", "values", "limit", "after", "ttl", "snapshot", "area"]),
+            st.one_of(st.text(max_size=8), st.sampled_from(["any", "all", "1", "true", "fleet", "(", "a{1,99999}", "[z-a]"])),
+        ),
+        max_size=4,
+    ).map(lambda pairs: urlencode(pairs).encode()),
 )
 NAMES = st.sampled_from(
     [b"host", b"origin", b"authorization", b"content-type", b"content-length", b"x-request-id", b"traceparent", b"tracestate",
@@ -38,6 +55,24 @@ BODIES = st.one_of(
         lambda value: repr(value).replace("'", '"').encode(errors="replace")
     ),
     st.integers(0, 3000).map(lambda depth: b"[" * depth),
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "text": st.text(max_size=5) | st.just("\ud800"),
+            "base64": st.sampled_from(["aGk=", "?", "aGk", ""]),
+            "ttl_ms": st.sampled_from([None, 0, -1, 1, 10**30, 1.5, True, "1"]),
+            "version": st.sampled_from([None, 0, 1, 2**64 - 1, 2**64]),
+            "keep": st.sampled_from(["no", "set", "persist", "x", None]),
+            "keys": st.lists(st.text(max_size=3), max_size=2),
+            "addresses": st.lists(st.sampled_from(["h:1", "h:0", ":", "[::1]:7400", "\x00:1"]), max_size=2),
+            "values": st.dictionaries(
+                st.text(max_size=300) | st.just("\ud800"), st.just({"text": "x"}) | st.just({"text": "\ud800"}), max_size=2
+            ),
+        },
+    ).map(lambda body: json.dumps(body).encode()),
+    st.dictionaries(st.text(max_size=4), st.sampled_from([None, 1, 0, "x"]), max_size=2).map(
+        lambda body: json.dumps(body).encode()
+    ),
 )
 CLOCK = ManualClock()  # turned on for each request, so that no rate is in the way
 TOKENS = (token("app", Role.WRITE, "acme"), token("ops", Role.ADMIN))
@@ -56,6 +91,8 @@ async def asked(
     pieces = [body[:7], body[7:]]
 
     async def receive() -> Message:
+        if not pieces:
+            return {"type": "http.disconnect"}
         return {"type": "http.request", "body": pieces.pop(0), "more_body": bool(pieces)}
 
     async def send(message: Message) -> None:
@@ -74,14 +111,27 @@ async def asked(
 @given(
     app=st.sampled_from(sorted(APPS)),
     host=st.booleans(),
-    method=st.sampled_from(["GET", "POST", "PUT", "HEAD", "OPTIONS", "BREW", "get"]),
+    method=st.sampled_from(["GET", "POST", "PUT", "DELETE", "HEAD", "OPTIONS", "BREW", "get"]),
     path=PATHS,
-    query=st.binary(max_size=30),
+    query=QUERIES,
     headers=HEADERS,
     body=BODIES,
 )
 @example(app="local", host=True, method="POST", path="/v1/event", query=b"", headers=[], body=b"[" * 2000)
 @example(app="local", host=True, method="GET", path="/v1/store/%00", query=b"prefix=%ff&prefix=2", headers=[], body=b"")
+@example(app="local", host=True, method="GET", path="/v1/store/fleet/watch", query=b"", headers=[], body=b"")
+@example(
+    app="local", host=True, method="PUT", path="/v1/store/fleet/keys/a\n", query=b"", headers=[], body=b'{"text":"\\ud800"}'
+)
+@example(
+    app="local",
+    host=True,
+    method="POST",
+    path="/v1/store/fleet/keys",
+    query=b"",
+    headers=[],
+    body=b'{"values":{"\\ud800":{"text":3}}}',
+)
 def test_no_request_finds_a_defect(
     app: str, host: bool, method: str, path: str, query: bytes, headers: list[tuple[bytes, bytes]], body: bytes
 ) -> None:

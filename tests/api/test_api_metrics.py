@@ -49,7 +49,7 @@ async def test_a_view_that_fails_takes_only_its_own_numbers_away(client: httpx.A
 
 
 async def test_requests_are_counted_by_template_method_and_status(client: httpx.AsyncClient) -> None:
-    for path in ("/v1/store/a", "/v1/store/b", "/wp-login.php", "/.env"):
+    for path in ("/v1/store/fleet", "/v1/store/plant-1", "/wp-login.php", "/.env"):
         await client.get(path)
     await client.request("BREW", "/v1/status")
     found = await lines(client)

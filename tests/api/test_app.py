@@ -118,8 +118,6 @@ async def test_the_views_are_what_the_node_says(client: httpx.AsyncClient, node:
         "/v1/status": node.status(),
         "/v1/topology": node.topology(),
         "/v1/trunk": node.trunk(),
-        "/v1/store/fleet": {"area": "fleet", "prefix": ""},
-        "/v1/store/site:a?prefix=node:": {"area": "site:a", "prefix": "node:"},
     }.items():
         answer = await client.get(path)
         assert (answer.status_code, answer.json()) == (200, expected)

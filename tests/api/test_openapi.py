@@ -86,7 +86,7 @@ async def test_tokens_are_described_where_there_are_some(document: dict[str, Any
 
 def test_every_endpoint_has_its_row_of_access_and_every_row_an_endpoint() -> None:
     routes = [route for route in create_app(MemoryNode()).routes if isinstance(route, Route)]
-    offered = {(method, route.path) for route in routes for method in (route.methods or ()) if method != "HEAD"}
+    offered = {(method, route.path_format) for route in routes for method in (route.methods or ()) if method != "HEAD"}
     assert offered == set(ACCESS)
 
 

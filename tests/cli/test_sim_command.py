@@ -70,7 +70,9 @@ def test_every_command_has_help_with_an_example(command: str) -> None:
 
 def test_list_names_what_can_be_simulated() -> None:
     assert [
-        name for name in ("chain", "ring", "house", "mesh", "star", "store", "site") if name not in call("list").output
+        name
+        for name in ("chain", "ring", "house", "mesh", "star", "store", "narrow", "site")
+        if name not in call("list").output
     ] == []
     document = json.loads(call("list", "--json").output)
     assert [s["name"] for s in document["scenarios"]] == list(CATALOGUE)
@@ -82,6 +84,26 @@ def test_run_tells_that_all_came_right() -> None:
     done = call("run", "store", "--seeds", "6", "--first-seed", "40", "--jobs", "1")
     assert done.exit_code == 0
     assert "store: 6 of 6 seeds came right" in done.output
+
+
+def test_the_name_alone_is_short_for_run() -> None:
+    short, long = (call(*words, "--seeds", "3", "--jobs", "1", "--json") for words in (["store"], ["run", "store"]))
+    assert short.exit_code == long.exit_code == 0
+    assert json.loads(short.stdout) | {"elapsed_seconds": 0} == json.loads(long.stdout) | {"elapsed_seconds": 0}
+    assert call("narrow", "--help").output == call("run", "--help").output
+    assert "sim store is short for" in " ".join(call("--help").output.split())
+
+
+def test_the_short_form_has_the_exit_code_of_a_failing_run(picky: str) -> None:
+    done = call(picky, "--seeds", "6", "--jobs", "1", "--loss", "0.0")
+    assert done.exit_code == 1
+    assert "fails G3" in done.output
+
+
+def test_a_word_that_is_neither_a_command_nor_a_name_is_refused() -> None:
+    done = call("nonsense")
+    assert done.exit_code == 2
+    assert "No such command 'nonsense'" in done.output
 
 
 def test_run_on_several_processes_in_json() -> None:
@@ -157,6 +179,7 @@ def test_ctrl_c_stops_the_workers_and_says_what_was_done() -> None:
     ("words", "why"),
     [
         (["run", "chian"], "did you mean chain"),
+        (["stroe"], "did you mean store"),
         (["show", "chain"], "either a seed or a history"),
         (["show", "chain", "--history", "nowhere.txt"], "cannot be read"),
         (["shrink", "chain", "--seed", "1"], "it does not fail"),

@@ -43,12 +43,15 @@ def test_a_whole_file_is_read(tmp_path: Path) -> None:
     rest = """
 node: node-2
 link: {listen: "0.0.0.0:7000", seeds: ["a:1"], links: [relay, leaf], heartbeat_seconds: 1}
+store: {areas: [plant], key_ttl_seconds: 60, compare_seconds: 5, flood_per_second: 10, flood_burst: 20, max_peers: 0}
 api: {listen: "127.0.0.1:8080"}
 routes: routes.yaml
 bridge: {workers: 2}
 """
     config = load_config(written(tmp_path, with_tls(tmp_path) + rest), {})
     assert config.link.links == ("relay", "leaf")
+    assert (config.store.areas, config.store.max_peers) == (("plant",), 0)
+    assert (config.store.flood_per_second, config.store.flood_burst) == (10.0, 20.0)
     assert config.bridge is not None
     assert (config.bridge.workers, config.bridge.client) == (2, "status")
 
@@ -125,7 +128,7 @@ otlp:
   headers: {authorization: 12345, x-key: "secret://env/NO_SUCH"}
 """
 NAME = "a name is 1 to 63 lower-case letters, digits, '.', '_' or '-', beginning and ending with a letter or digit"
-KNOWN = "known: site, node, database, tls, link, api, routes, bridge, log, otlp, stop_seconds, runtime"
+KNOWN = "known: site, node, database, tls, link, store, api, routes, bridge, log, otlp, stop_seconds, runtime"
 
 
 def test_a_file_of_twenty_mistakes_gives_twenty_lines(tmp_path: Path) -> None:
@@ -178,6 +181,12 @@ SMALL = "site: leaf\ndatabase: dbname=x\n"
         ("link: {advertise: ['0.0.0.0:7']}", "link.advertise[0]: address '0.0.0.0:7': nobody can dial it"),
         ("link: {listen: 'a:70000'}", "a port is at most 65535"),
         ("link: {listen: '::1:80'}", "'::1' is not the name or number of a host"),
+        ("store: {areas: [fleet]}", "store.areas[0]: every node is in it already (name further areas only"),
+        ("store: {areas: ['site:hub']}", "store.areas[0]: every node is in it already"),
+        ("store: {areas: [Plant 1]}", "store.areas[0]: area 'Plant 1': a name is 1 to 63 lower-case letters"),
+        ("store: {key_ttl_seconds: 0}", "store.key_ttl_seconds: it must be at least 5 and at most 86400"),
+        ("store: {max_peers: 65}", "store.max_peers: it must be at least 0 and at most 64"),
+        ("store: {flood_per_second: 0, flood_burst: 1}", "store.flood_per_second: it must be above 0"),
         ("bridge: {workers: 1.5}", "bridge.workers: a whole number is wanted, found 1.5 (such as 4)"),
         ("bridge: {client: No}", 'bridge.client: a text is wanted, and YAML reads No as false (put it in quotes: "No")'),
         ("listen: a:1", "listen: there is no such key, it belongs to link or api"),
@@ -209,6 +218,9 @@ def test_a_mistake_says_what_would_be_right(tmp_path: Path, text: str, line: str
             "api: {tokens: [{name: a, sha256: 'secret://env/H'}, {name: a, sha256: 'secret://env/H'}]}",
             "api.tokens[1](a).name: 'a' is already there",
         ),
+        ("store: {areas: [plant, plant]}", "store.areas[1]: 'plant' is already there as store.areas[0]"),
+        ("store: {flood_per_second: 5}", "store.flood_per_second: it means nothing without store.flood_burst (write both,"),
+        ("store: {flood_burst: 5}", "store.flood_burst: it means nothing without store.flood_per_second (write both,"),
         ("api: {listen: '192.0.2.1:80'}", "api.listen: without tokens everybody"),
         ("api: {listen: '[::]:80', tokens: []}", "api.listen: without tokens everybody"),
         ("api: {listen: 'localhost.example.com:80'}", "api.listen: without tokens everybody"),

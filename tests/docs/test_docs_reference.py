@@ -27,6 +27,7 @@ from trunkline.core.ids import NodeId
 from trunkline.core.secret import ConnectionString
 from trunkline.node import views
 from trunkline.node.sitecore import SiteCore
+from trunkline.node.storeview import summary
 
 EXPLANATION = DOCS / "explanation"
 
@@ -166,7 +167,8 @@ def test_every_metric_of_a_node_is_on_the_page_and_no_other() -> None:
     HttpNumbers(registry).count("/livez", "GET", 200, 0.1)
     registry.register(SPANS)
     status = views.status(core, peers, Counter({"lyon": 1}), {"tick": 0})
-    registry.register(ViewCollector({"status": lambda: status, "trunk": dict}, lambda: [Check("database", True, "")]))
+    collected = {"status": lambda: status, "trunk": dict, "store": lambda: {"fleet": summary(core.store.fleet)}}
+    registry.register(ViewCollector(collected, lambda: [Check("database", True, "")]))
     given = set(re.findall(r"^# TYPE (\S+)", generate_latest(registry).decode(), re.M))
     given = {name for name in given if not name.endswith("_created")}
     on_page = {cell for cell in cells(DOCS / "reference" / "metrics.md") if cell.startswith("trunkline_")}

@@ -114,6 +114,10 @@ class NodeProcess:
         code, body = self.get(f"/v1/{name}")
         return body if code == 200 else {}
 
+    def keys(self, prefix: str = "") -> set[str]:
+        """Of the fleet's area of the store."""
+        return set(self.view(f"store/fleet?prefix={prefix}").get("values", ()))
+
     def check(self, name: str) -> tuple[bool, str]:
         _, body = self.get("/readyz")
         return next(((c["ok"], c["reason"]) for c in body.get("checks", ()) if c["name"] == name), (False, "no such check"))
@@ -179,7 +183,7 @@ class Fleet:
         ids = {f"node:{node.id}" for node in self.nodes}
         for node in self.nodes:
             eventually(node.ready, why=lambda node=node: (node.get("/readyz"), node.log()))
-            eventually(lambda node=node: set(node.view("store/fleet?prefix=node:")) == ids, why=self.logs)
+            eventually(lambda node=node: node.keys("node:") == ids, why=self.logs)
         for site in self.dsn:
             others = set(self.dsn) - {site}
             eventually(lambda site=site, others=others: self.sources(self.leader(site)) == others, why=self.logs)

@@ -13,7 +13,7 @@ import pytest
 from trunkline.core.clock import ManualClock, SystemClock
 from trunkline.core.health import Check
 from trunkline.db.lease import Grant, Holding
-from trunkline.node.checks import LeaseState, database_check, lease_check, links_check, start_check, trunk_check
+from trunkline.node.checks import LeaseState, database_check, lease_check, links_check, start_check, store_check, trunk_check
 from trunkline.node.probe import Answer, DatabaseProbe, moved
 from trunkline.queues.client import QueueClient
 from trunkline.queues.registry import remember_site
@@ -102,3 +102,9 @@ def test_the_probe_counts_commits_that_wait_and_forgets_its_trouble(make_databas
     finally:
         stop.set()
         thread.join(20)
+
+
+def test_the_store_is_not_ready_only_before_its_first_sync() -> None:
+    assert store_check(False, 0, 2, 1) == Check("store", False, "not yet synced: 0 of 2 peers in step, 1 keys")
+    assert store_check(True, 0, 2, 1) == Check("store", True, "0 of 2 peers in step, 1 keys")
+    assert store_check(True, 2, 2, 40).reason == "2 of 2 peers in step, 40 keys"

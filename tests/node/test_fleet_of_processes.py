@@ -89,7 +89,7 @@ def batch(name: str, count: int = 40) -> list[bytes]:
 def test_nodes_find_each_other_from_one_seed_and_agree_on_paths(fleet: Fleet) -> None:
     nodes = {f"node:{site.name}/node-1" for site in fleet.sites}
     for site in fleet.sites:
-        eventually(lambda s=site.name: set(fleet.ask(s, "store/fleet?prefix=node:")) == nodes)
+        eventually(lambda s=site.name: set(fleet.ask(s, "store/fleet?prefix=node:").get("values", ())) == nodes)
     assert fleet.paths("leaf-1") == {"relay": ["relay"], "hub": ["relay", "hub"], "leaf-2": ["relay", "leaf-2"]}
     assert fleet.paths("hub")["leaf-2"] == ["relay", "leaf-2"]
 

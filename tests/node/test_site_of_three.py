@@ -108,7 +108,7 @@ def test_exactly_one_leads_and_the_others_serve_api_and_store(fleet: Fleet) -> N
         assert node.ready()
         assert node.view("trunk")["links"] == {}
         assert node.view("topology") == {"site": "a", "neighbours": [], "rows": []}
-        eventually(lambda node=node: node.view("store/fleet").keys() == leader.view("store/fleet").keys())
+        eventually(lambda node=node: node.keys() == leader.keys())
         same_site = {str(other.id) for other in fleet.of("a") if other is not node}
         eventually(lambda node=node, ids=same_site: ids <= set(node.view("status")["links"]))
     assert leader.view("topology")["neighbours"] == ["b"]

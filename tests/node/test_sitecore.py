@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections import deque
 
+import msgspec
 import pytest
 
 from trunkline.core.errors import RemoteProtocolError
 from trunkline.core.ids import START, NodeId
-from trunkline.node.sitecore import HIGHEST_INCARNATION, Effect, Frame, SiteCore
+from trunkline.node.sitecore import HIGHEST_INCARNATION, NODE_RECORDS, Effect, Frame, NodeRecord, SiteCore
+from trunkline.store.settings import Settings
 
 N1, N2, HUB = NodeId("a", "n1"), NodeId("a", "n2"), NodeId("hub", "n1")
 
 
 class Cores:
-    """Cores joined by links that lose nothing; `settle` carries messages until there are none."""
+    """Cores joined by links that lose nothing."""
 
     def __init__(self, *ids: NodeId) -> None:
         self.at = {node: SiteCore(node, (str(node),), lambda: 0.5) for node in ids}
@@ -30,14 +32,19 @@ class Cores:
         self.do(one, self.at[one].link_up(two, carries, self.now))
         self.do(two, self.at[two].link_up(one, carries, self.now))
 
-    def settle(self, most: int = 200) -> int:
-        for carried in range(most):
-            if not self._frames:
-                return carried
-            sender, frame = self._frames.popleft()
-            effects = self.at[frame.peer].message(sender, frame.channel, frame.body, self.now)
-            self.do(frame.peer, effects)
-        raise AssertionError(f"still talking after {most} messages")
+    def settle(self, most: int = 400) -> None:
+        """Ticks for two seconds, and carries every message; the last second is silent."""
+        carried = 0
+        for tick in range(40):
+            self.now += 0.05
+            for node, core in self.at.items():
+                self.do(node, core.tick(self.now))
+            while self._frames:
+                assert tick < 20, "they still talk"
+                assert carried < most, "they talk too much"
+                carried += 1
+                sender, frame = self._frames.popleft()
+                self.do(frame.peer, self.at[frame.peer].message(sender, frame.channel, frame.body, self.now))
 
     def lead(self, node: NodeId, epoch: int) -> None:
         self.do(node, self.at[node].lead(epoch, f"log-{node.site}", START, self.now))
@@ -72,6 +79,7 @@ def test_h02_a_leader_that_finds_a_higher_incarnation_of_its_site_in_the_store_k
     assert cores.at[N1].outdone_by(5) == 0
     cores.at[N1].step_down()
     cores.lead(N2, 9)
+    cores.settle()
     cores.at[N2].step_down()
     cores.settle()
     cores.lead(N1, 6)  # as after a restore: the database forgot 9
@@ -104,3 +112,81 @@ def test_only_the_link_between_leaders_is_a_neighbour_s(cores: Cores) -> None:
     assert cores.at[HUB].carries_with(N1)
     assert not cores.at[HUB].carries_with(N2)
     assert cores.at[N2].neighbours() == ()
+
+
+# -- the store under it
+
+
+def starting(settings: Settings) -> SiteCore:
+    core = SiteCore(HUB, ("hub:1",), lambda: 0.5, settings)
+    core.lead(1, "log-hub", START, 10.0)
+    core.link_up(N1, True, 10.0)
+    return core
+
+
+def test_topology_waits_for_the_store(cores: Cores) -> None:
+    hub = SiteCore(HUB, ("hub:1",), lambda: 0.5, Settings(synced_seconds=2.0))
+    cores.at[HUB] = hub
+    cores.at[N1].link_down(HUB, cores.now)
+    cores.at[N2].link_down(HUB, cores.now)
+    cores.do(HUB, hub.lead(4, "log-hub", START, cores.now))
+    assert hub.link_row("hub") is None
+    hub.tick(cores.now + 1.9)
+    assert not hub.store.fleet.synced
+    assert hub.topology.rows == {}
+    cores.link(N1, HUB, carries=True)
+    cores.settle()
+    assert hub.store.fleet.synced
+    assert set(hub.topology.rows) == {"a"}
+    assert hub.link_row("hub") is not None
+
+
+def test_a_node_that_meets_nobody_counts_as_synced_after_a_while() -> None:
+    core = SiteCore(HUB, ("hub:1",), lambda: 0.5, Settings(synced_seconds=2.0))
+    core.lead(1, "log-hub", START, 10.0)
+    core.tick(11.9)
+    core.tick(11.95)
+    assert core.link_row("hub") is None
+    core.tick(12.0)
+    core.tick(12.1)
+    assert core.link_row("hub") is not None
+
+
+def test_a_peer_that_syncs_for_ever_does_not_hold_topology_up() -> None:
+    core = starting(Settings(synced_seconds=2.0, link_seconds=1.0, answer_seconds=4.0))
+    core.store.fleet.peers.by_name["a/n1"].sync.deadline = 1e9  # type: ignore[union-attr]
+    core.tick(14.9)
+    assert core.topology.rows == {}
+    core.tick(15.0)
+    assert not core.store.fleet.synced
+    assert set(core.topology.rows) == {"a"}
+
+
+def test_a_publication_that_a_link_did_not_take_is_sent_when_it_has_room(cores: Cores) -> None:
+    hub, area = cores.at[HUB], cores.at[HUB].store.fleet
+    sends, refused = area.write("app", b"1", 60_000, cores.now)
+    frames = [effect for effect in hub.written(sends, cores.now) if isinstance(effect, Frame)]
+    assert (refused, {frame.peer for frame in frames}) == (None, {N1, N2})
+    for frame in frames:
+        hub.not_sent(frame.peer, frame.body, cores.now)
+    assert hub.written(area.write("app", b"2", 60_000, cores.now)[0], cores.now) == []
+    for peer in (N1, N2):
+        cores.do(HUB, hub.has_room(peer, cores.now))
+    cores.settle()
+    assert [(value.version, value.data) for core in cores.at.values() if (value := core.store.fleet.get("app", cores.now))] == [
+        (2, b"2")
+    ] * 3
+
+
+def test_a_node_says_where_its_api_is_and_which_areas_it_is_in() -> None:
+    core = SiteCore(HUB, ("hub:1",), lambda: 0.5, areas=("plant",))
+    core.begin(1.0)
+    assert core.nodes()[HUB] == NodeRecord(("hub:1",), 0, areas=("plant",))
+    core.api = "hub:8400"
+    core.begin(2.0)
+    assert core.nodes()[HUB].api == "hub:8400"
+
+
+def test_a_record_of_an_earlier_version_is_still_read() -> None:
+    earlier = msgspec.msgpack.encode({"addresses": ["a:1"], "incarnation": 3, "capabilities": ["store"]})
+    assert NODE_RECORDS.decode(earlier) == NodeRecord(("a:1",), 3)

@@ -186,9 +186,9 @@ def test_leap_the_clock_of_one_process_leaps_and_never_goes_back() -> None:
 
 def test_a_leap_beyond_every_ttl_empties_one_store_and_the_others_fill_it_again() -> None:
     store = CATALOGUE["store"]
-    verdict, notes = lived(store, "2.000 put a k1 of 1", "5.000 leap c by 400.000")
+    verdict, notes = lived(store, "2.000 persist a app:k1 of 1", "5.000 leap c by 400.000")
     assert verdict.failures == ()
-    assert [n for n in notes if n.kind == "frame" and n.to == "c" and n.at > 5.0 and b"app:a:k1" in n.body]
+    assert [n for n in notes if n.kind == "frame" and n.to == "c" and n.at > 5.0 and b"app:k1" in n.body]
 
 
 def test_wall_the_wall_clock_jumps_and_the_monotonic_clock_does_not() -> None:

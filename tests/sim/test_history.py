@@ -10,7 +10,18 @@ from sim_runs import CHAIN
 from trunkline.core.errors import Invalid
 from trunkline.node.sim.catalogue import CATALOGUE, draw, find
 from trunkline.node.sim.faults import KINDS
-from trunkline.node.sim.history import Fault, History, Put, Write, load_history, parse_event, parse_history
+from trunkline.node.sim.history import (
+    EVER,
+    Change,
+    Fault,
+    History,
+    Read,
+    Verb,
+    Write,
+    load_history,
+    parse_event,
+    parse_history,
+)
 from trunkline.node.sim.universe import CALM, run_history
 
 
@@ -32,6 +43,13 @@ def test_every_fault_of_a_scenario_is_drawn_and_ends_before_all_is_calm() -> Non
         assert {fault.kind for fault in faults} == set(scenario.faults)
         assert all(0 <= fault.at <= fault.end <= CALM + 1e-9 for fault in faults)
     assert {kind for scenario in CATALOGUE.values() for kind in scenario.faults} == set(KINDS)
+
+
+def test_every_change_of_a_key_is_drawn_and_several_nodes_change_the_same_keys() -> None:
+    changes = [e for seed in range(20) for e in draw(CATALOGUE["store"], seed).events if isinstance(e, Change)]
+    assert {change.verb for change in changes} == set(Verb)
+    assert {EVER, 0.0} < {change.seconds for change in changes if change.verb is Verb.PUT}
+    assert len({change.node for change in changes if change.key == "app:k1" and change.verb is Verb.PERSIST}) > 3
 
 
 def test_faults_come_alone_and_several_at_once() -> None:
@@ -57,7 +75,13 @@ def test_half_a_history_still_runs() -> None:
         ("5.000 reset a>b by 0.010", Fault(5.0, "reset", "a>b", 0.0, 0.01)),
         ("5.000 wall relay/n1 by -12.500", Fault(5.0, "wall", "relay/n1", 0.0, -12.5)),
         ("6.000 write leaf-1 s>hub,relay p>*", Write(6.0, "leaf-1", (("s", ("hub", "relay")), ("p", ("*",))))),
-        ("7.000 put b k1 of 3", Put(7.0, "b", "k1", 3)),
+        ("7.000 put b app:k1 of 3 for 2.000", Change(7.0, Verb.PUT, "b", "app:k1", 3, 2.0)),
+        ("7.000 set b app:k1 of 3 for ever", Change(7.0, Verb.SET, "b", "app:k1", 3, EVER)),
+        ("7.000 persist b link:b of 4", Change(7.0, Verb.PERSIST, "b", "link:b", 4)),
+        ("7.000 unset b app:k1 of 5", Change(7.0, Verb.UNSET, "b", "app:k1", 5)),
+        ("7.000 clear b app:k1", Change(7.0, Verb.CLEAR, "b", "app:k1")),
+        ("7.000 erase b app:k1", Change(7.0, Verb.ERASE, "b", "app:k1")),
+        ("7.000 read b 5", Read(7.0, "b", 5)),
     ],
 )  # fmt: skip
 def test_the_text_of_an_event(line: str, event: object) -> None:

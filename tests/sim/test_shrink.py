@@ -25,7 +25,9 @@ class Case:
 
 @pytest.fixture(scope="module")
 def case() -> Case:
-    verdict = next(v for v in (run_seed(FORGETFUL, seed) for seed in range(200)) if not v.converged)
+    """Of a seed that fails whatever the weather; where a lost frame has a part in it, more events are needed."""
+    failing = (v for v in (run_seed(FORGETFUL, seed) for seed in range(200)) if not v.converged)
+    verdict = next(v for v in failing if not run_seed(FORGETFUL, v.seed, loss=0.0).converged)
     drawn = draw(FORGETFUL, verdict.seed)
     progress: list[tuple[int, int]] = []
     small = shrink(FORGETFUL, drawn, lambda runs, left: progress.append((runs, left)))
@@ -79,6 +81,9 @@ def test_a_seed_that_does_not_fail_is_refused() -> None:
     [
         ("3.257 crash a for 4.000", ["0.000 crash a for 4.000", "3.000 crash a for 4.000", "3.300 crash a for 4.000"]),
         ("3.000 cut a<>b for 1.000", ["3.000 cut a>b for 1.000"]),
+        ("3.000 put a k of 7 for ever", ["3.000 put a k of 7"]),
+        ("3.000 put a k of 7 for 2.250", ["3.000 put a k of 7", "3.000 put a k of 7 for 2.000"]),
+        ("3.000 read a 100", ["3.000 read a 1"]),
         ("5.000 write a s>b,c p>d", ["5.000 write a p>d", "5.000 write a s>b,c", "5.000 write a s>c p>d"]),
     ],
 )  # fmt: skip
@@ -87,8 +92,9 @@ def test_simpler_events(line: str, simpler: list[str]) -> None:
     assert [text for text in simpler if text in found] == simpler
 
 
-def test_making_an_event_simpler_ends() -> None:
-    for start in draw(CHAIN, 2).events:
+@pytest.mark.parametrize("name", ["chain", "store"])
+def test_making_an_event_simpler_ends(name: str) -> None:
+    for start in draw(CATALOGUE[name], 2).events:
         event: Event | None = start
         steps = 0
         while event is not None:

@@ -14,7 +14,7 @@ from trunkline.node.sim.catalogue import CATALOGUE, draw, run_seed
 from trunkline.node.sim.many import cores, verdicts
 from trunkline.node.sim.universe import Universe, run_history
 
-OTHERS = [name for name in CATALOGUE if name != "chain"]
+OTHERS = [name for name in CATALOGUE if name not in ("chain", "store")]
 
 
 def failures(name: str, seeds: range, loss: float | None = None) -> list[object]:
@@ -33,6 +33,14 @@ def test_g2_g3_g4_universes_of_every_shape_converge(name: str) -> None:
 
 def test_graphs_with_cycles_converge_under_heavier_loss() -> None:
     assert failures("house", range(1000, 1010), loss=0.08) == []
+
+
+@pytest.mark.timeout(300)
+def test_g2_a_thousand_universes_of_the_store_converge() -> None:
+    with verdicts("store", range(1_000), cores()) as found:
+        judged = {v.seed: v.failures for v in found}
+    assert len(judged) == 1_000
+    assert {seed: failures for seed, failures in judged.items() if failures} == {}
 
 
 @pytest.mark.soak

@@ -32,6 +32,7 @@ class Joined:
         self.areas = {name: Area(name, area, random.random, self.settings) for name in names}
         self.now, self.delay = 100.0, delay
         self.sent: Counter[tuple[str, str]] = Counter()
+        self.sent_bytes: Counter[tuple[str, str]] = Counter()
         self.log: list[tuple[float, str, str, Message]] = []
         """when it arrived, from, to, what"""
         self.links: set[frozenset[str]] = set()
@@ -51,6 +52,11 @@ class Joined:
         self.links.add(frozenset((a, b)))
         self.say(a, self.areas[a].link_up(b, self.now))
         self.say(b, self.areas[b].link_up(a, self.now))
+
+    def link_one(self, a: str, b: str) -> None:
+        """Only `a` takes the other for a peer."""
+        self.links.add(frozenset((a, b)))
+        self.say(a, self.areas[a].link_up(b, self.now))
 
     def chain(self, *names: str) -> None:
         for a, b in pairwise(names):
@@ -72,6 +78,7 @@ class Joined:
         for send in sends:
             self.sent[sender, send.peer] += 1
             body = CODEC.encode(send.message)
+            self.sent_bytes[sender, send.peer] += len(body)
             if (sender, send.peer) in self.held:
                 self.held[sender, send.peer].append(body)
             else:

@@ -32,10 +32,27 @@ ACCESS: dict[tuple[str, str], Access] = {
     ("GET", "/v1/status"): Access(Role.READ),
     ("GET", "/v1/topology"): Access(Role.READ),
     ("GET", "/v1/trunk"): Access(Role.READ),
+    ("GET", "/v1/store"): Access(Role.READ),
+    ("GET", "/v1/store/*"): Access(Role.READ),
     ("GET", "/v1/store/{area}"): Access(Role.READ),
+    ("GET", "/v1/store/{area}/keys/{key}"): Access(Role.READ),
+    ("PUT", "/v1/store/{area}/keys/{key}"): Access(Role.WRITE),
+    ("DELETE", "/v1/store/{area}/keys/{key}"): Access(Role.WRITE),
+    ("POST", "/v1/store/{area}/keys"): Access(Role.WRITE),
+    ("POST", "/v1/store/{area}/refresh"): Access(Role.WRITE),
+    ("POST", "/v1/store/{area}/clear"): Access(Role.WRITE),
+    ("GET", "/v1/store/{area}/hashes"): Access(Role.READ),
+    ("GET", "/v1/store/{area}/own"): Access(Role.READ),
+    ("GET", "/v1/store/{area}/summary"): Access(Role.READ),
+    ("GET", "/v1/store/{area}/signature"): Access(Role.READ),
+    ("GET", "/v1/store/{area}/watch"): Access(Role.READ),
+    ("GET", "/v1/store/{area}/peers"): Access(Role.READ),
+    ("PUT", "/v1/store/{area}/peers/{site}/{node}"): Access(Role.ADMIN),
+    ("DELETE", "/v1/store/{area}/peers/{site}/{node}"): Access(Role.ADMIN),
 }
 LIVENESS = "/livez"  # answered whatever else happens: no limit and no token stands before it
 PROBES = frozenset({LIVENESS, "/readyz"})
+STREAMS = frozenset({"/v1/store/{area}/watch"})  # answers that go on until somebody ends them
 _NOTHING_TO_GUARD = Access(Role.READ, tenants=True)  # 404 and 405
 _UNLISTED = Access(Role.ADMIN)
 

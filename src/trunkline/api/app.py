@@ -5,6 +5,8 @@
 3. `Limits`   gives it a place among the running ones, its seconds, and its bytes.
 4. the endpoint, which asks the node's view in a thread.
 
+A stream goes on until its client goes or the server stops, which ends the streams first.
+
 /livez goes through 2 and 3 untouched: a node that is overloaded is still alive.
 """
 
@@ -29,6 +31,9 @@ from trunkline.api.metrics import HttpNumbers
 from trunkline.api.observe import Observe
 from trunkline.api.openapi import describe
 from trunkline.api.problem import refusal
+from trunkline.api.storereads import Asking, offer_store_reads
+from trunkline.api.storewatch import Streams, offer_store_watch
+from trunkline.api.storewrites import offer_store_writes
 from trunkline.api.threads import Threads
 from trunkline.api.tokens import Keyring
 from trunkline.api.view import NodeView
@@ -60,10 +65,13 @@ def create_app(view: NodeView, api: ApiConfig = DEFAULTS, tracer: Tracer | None 
             Middleware(Limits, api.max_body_bytes, api.request_seconds),
         ],
     )
-    app.state.guarded = bool(keyring)
+    app.state.guarded, app.state.streams = bool(keyring), Streams()
     app.openapi = lambda: describe(app, bool(keyring))  # type: ignore[method-assign]
     offer_events(app, view, threads)
     offer_views(app, view, threads)
+    offer_store_reads(app, asking := Asking(view, threads))
+    offer_store_writes(app, asking)
+    offer_store_watch(app, asking, app.state.streams)
     offer_probes(app, view)
     offer_metrics(app, view, registry, threads)
     offer_docs(app)

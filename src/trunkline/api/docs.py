@@ -56,14 +56,16 @@ def _prose(text: str) -> str:
 def _parameters(operation: dict[str, Any]) -> Iterator[str]:
     for parameter in operation.get("parameters", ()):
         need = "" if parameter.get("required") else ", may be left out"
-        yield f"<p><code>{escape(parameter['name'])}</code> in the {escape(parameter['in'])}{need}</p>"
+        about = f": {parameter['description']}" if parameter.get("description") else ""
+        yield _prose(f"`{parameter['name']}` in the {parameter['in']}{need}{about}")
 
 
 def _curl(method: str, path: str, operation: dict[str, Any]) -> str:
     token = " -H @auth.txt" if operation.get("security") else ""
     body = operation.get("requestBody", {}).get("content", {}).get("application/json", {}).get("example")
     data = f" -H 'Content-Type: application/json' -d '{dumps(body).decode()}'" if body is not None else ""
-    return f"curl{token}{data} http://localhost:PORT{path}"
+    verb = f" -X {method.upper()}" if method not in ("get", "post") else ""
+    return f"curl{verb}{token}{data} http://localhost:PORT{path}"
 
 
 def _answers(operation: dict[str, Any]) -> Iterator[str]:

@@ -19,7 +19,6 @@ _TAKEN = {"durable": True, "routes": ["alarm-to-hub"]}
 _STATUS = {"site": "paris", "node": "node-1", "leads": True, "incarnation": 1790000000, "head": 42, "links": ["hub/node-1"]}
 _ROW = {"source": "lyon", "via": "hub", "depth": 2, "path": ["hub", "lyon"]}
 _TRUNK = {"site": "paris", "links": {"hub": {"sent": 42, "sent_bytes": 8316, "received_bytes": 2079}}}
-_STORE = {"node:paris/node-1": {"version": 3, "originator": "paris/node-1", "bytes": 96, "ttl_ms": 300000}}
 
 
 class EventTaken(BaseModel):
@@ -48,13 +47,13 @@ def offer_events(app: FastAPI, view: NodeView, threads: Threads) -> None:
     async def event(request: Request) -> Response:
         visit = visit_of(request.scope)
         marks = metadata(request.headers.items(), visit.caller, visit.request_id)
-        return _json(await threads.run(inject, await request.body(), marks))
+        return json_response(await threads.run(inject, await request.body(), marks))
 
 
 def offer_views(app: FastAPI, view: NodeView, threads: Threads) -> None:
     @app.get("/v1/status", summary="What this node is and does", responses=json_answer(_STATUS) | errors(*GUARDED))
     async def status() -> Response:
-        return _json(await threads.run(as_json, view.status))
+        return json_response(await threads.run(as_json, view.status))
 
     @app.get(
         "/v1/topology",
@@ -62,20 +61,12 @@ def offer_views(app: FastAPI, view: NodeView, threads: Threads) -> None:
         responses=json_answer({"site": "paris", "neighbours": ["hub"], "rows": [_ROW]}) | errors(*GUARDED),
     )
     async def topology() -> Response:
-        return _json(await threads.run(as_json, view.topology))
+        return json_response(await threads.run(as_json, view.topology))
 
     @app.get("/v1/trunk", summary="What was sent, relayed and received", responses=json_answer(_TRUNK) | errors(*GUARDED))
     async def trunk() -> Response:
-        return _json(await threads.run(as_json, view.trunk))
-
-    @app.get(
-        "/v1/store/{area}",
-        summary="The replicated store's values of an area",
-        responses=json_answer(_STORE) | errors(*GUARDED, 400),
-    )
-    async def store(area: str, prefix: str = "") -> Response:
-        return _json(await threads.run(as_json, view.store, area, prefix))
+        return json_response(await threads.run(as_json, view.trunk))
 
 
-def _json(body: bytes) -> Response:
+def json_response(body: bytes) -> Response:
     return Response(body, media_type="application/json")

@@ -2,7 +2,8 @@
 
 A body that announces too many bytes is refused before one is read; one that does not is counted as it comes. A request has its
 seconds for everything, its body too, so that one that drips is cut. Work in a thread cannot be cut: it goes on, but nobody
-waits for it. Places are for the requests that hold memory or wait for threads; probes have their own.
+waits for it. Places are for the requests that hold memory or wait for threads; probes have their own. So have streams, which
+have no seconds: they end when the client goes, when it no longer reads (`connection`), or when the server stops (`streams`).
 """
 
 from __future__ import annotations
@@ -14,18 +15,20 @@ from contextlib import contextmanager
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from trunkline.api.access import LIVENESS, PROBES
+from trunkline.api.access import LIVENESS, PROBES, STREAMS
 from trunkline.api.problem import BUSY, TOO_LARGE, TOO_SLOW, Refused
 from trunkline.api.visit import Visit, visit_of
 
 MOST_REQUESTS = 64  # each may hold one body
 MOST_PROBES = 16
+MOST_STREAMS = 64  # each holds a connection and, in the store, the names of the keys that wait for it
+_MOST = {"requests": MOST_REQUESTS, "probes": MOST_PROBES, "streams": MOST_STREAMS}
 
 
 class Limits:
     def __init__(self, app: ASGIApp, max_body_bytes: int, request_seconds: float) -> None:
         self._app, self._bytes, self._seconds = app, max_body_bytes, request_seconds
-        self._running: Counter[bool] = Counter()
+        self._running: Counter[str] = Counter()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         visit = visit_of(scope)
@@ -34,19 +37,21 @@ class Limits:
             return
         self._refuse_announced(visit, scope)
         with self._place(visit):
-            await self._in_time(visit, scope, self._counted(visit, receive), send)
+            if visit.route in STREAMS:
+                await self._app(scope, self._counted(visit, receive), send)
+            else:
+                await self._in_time(visit, scope, self._counted(visit, receive), send)
 
     @contextmanager
     def _place(self, visit: Visit) -> Iterator[None]:
-        probe = visit.route in PROBES
-        most = MOST_PROBES if probe else MOST_REQUESTS
-        if self._running[probe] >= most:
-            raise Refused(BUSY, visit.asked, f"{most} requests are running", "wait a moment", {"Retry-After": "1"})
-        self._running[probe] += 1
+        kind = "probes" if visit.route in PROBES else "streams" if visit.route in STREAMS else "requests"
+        if self._running[kind] >= _MOST[kind]:
+            raise Refused(BUSY, visit.asked, f"{_MOST[kind]} {kind} are running", "wait a moment", {"Retry-After": "1"})
+        self._running[kind] += 1
         try:
             yield
         finally:
-            self._running[probe] -= 1
+            self._running[kind] -= 1
 
     async def _in_time(self, visit: Visit, scope: Scope, receive: Receive, send: Send) -> None:
         try:

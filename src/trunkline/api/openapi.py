@@ -9,6 +9,7 @@ from fastapi.openapi.utils import get_openapi
 
 from trunkline.api.access import ACCESS
 from trunkline.api.problem import KINDS, MEDIA_TYPE, Problem
+from trunkline.api.storebodies import body_schemas
 from trunkline.core.config import Role
 
 Responses = dict[int | str, dict[str, Any]]
@@ -18,7 +19,7 @@ JSON_BODY = {
 }
 _PROBLEM = {"$ref": "#/components/schemas/Problem"}
 GUARDED = (401, 403, 429, 500, 503)  # what may happen at every endpoint but the probes
-_ABOUT = """Put events in, and see what the node does.
+_ABOUT = """Put events in, see what the node does, and read, write and watch the replicated store.
 
 Errors are problem details (RFC 9457): `type` is for programs, `detail` and `next` are for people, and `instance` names the
 request by the id that the node's log carries too (`X-Request-Id`; send your own or take ours).
@@ -55,11 +56,16 @@ def text_answer(example: str) -> Responses:
     return {200: {"content": {"text/plain": {"schema": {"type": "string"}, "example": example}}}}
 
 
+def lines_answer(example: str) -> Responses:
+    """One JSON document per line, as they come."""
+    return {200: {"content": {"application/x-ndjson": {"schema": {"type": "string"}, "example": example}}}}
+
+
 def describe(app: FastAPI, guarded: bool) -> dict[str, Any]:
     if app.openapi_schema is None:
         document = get_openapi(title=app.title, version=app.version, description=_ABOUT, routes=app.routes)
         schemas = document.setdefault("components", {}).setdefault("schemas", {})
-        schemas["Problem"] = Problem.model_json_schema()
+        schemas |= body_schemas() | {"Problem": Problem.model_json_schema()}
         if guarded:
             _demand_tokens(document)
         app.openapi_schema = document

@@ -39,7 +39,10 @@ NO_TOKEN = Kind("unauthenticated", 401, "A valid token is needed")
 FORBIDDEN = Kind("forbidden", 403, "The token does not reach this far")
 FOREIGN = Kind("foreign-page", 403, "Pages of other sites may not use this API")
 NOT_FOUND = Kind("not-found", 404, "There is no such thing here")
+NO_AREA = Kind("no-such-area", 404, "This node is not in that area of the store")
+NO_KEY = Kind("no-such-key", 404, "Nothing is stored under this key")
 NOT_ALLOWED = Kind("method-not-allowed", 405, "The method does not fit this address")
+NOT_TAKEN = Kind("not-taken", 409, "The store did not take this")
 TOO_LARGE = Kind("too-large", 413, "The request is too large")
 TOO_MANY = Kind("too-many-requests", 429, "Too many requests")
 DEFECT = Kind("defect", 500, "The node has a defect")
@@ -49,8 +52,8 @@ TOO_SLOW = Kind("too-slow", 503, "The request took too long")
 UNAVAILABLE = Kind("unavailable", 503, "The node cannot do this now")
 
 KINDS = (
-    INVALID, MALFORMED, GONE, NO_TOKEN, FORBIDDEN, FOREIGN, NOT_FOUND, NOT_ALLOWED, TOO_LARGE, TOO_MANY, DEFECT, FAILED,
-    BUSY, TOO_SLOW, UNAVAILABLE,
+    INVALID, MALFORMED, GONE, NO_TOKEN, FORBIDDEN, FOREIGN, NOT_FOUND, NO_AREA, NO_KEY, NOT_ALLOWED, NOT_TAKEN, TOO_LARGE,
+    TOO_MANY, DEFECT, FAILED, BUSY, TOO_SLOW, UNAVAILABLE,
 )  # fmt: skip
 
 # The first type that fits gives the kind.

@@ -17,6 +17,7 @@ from fastapi import FastAPI
 
 from trunkline.api.connection import Connection
 from trunkline.api.foreign import is_loopback
+from trunkline.api.storewatch import end_streams
 from trunkline.core.errors import Invalid, Terminal
 
 GRACE_SECONDS = 3  # for requests that are running when the server stops
@@ -42,6 +43,7 @@ async def serve(app: FastAPI, listen: str, on_bound: Callable[[str], None], stop
             await asyncio.wait((running, stopping), return_when=asyncio.FIRST_COMPLETED)
         finally:
             stopping.cancel()
+            end_streams(app)
             server.should_exit = True
             await running
 

@@ -54,8 +54,10 @@ class StoreView(Protocol):
     def get(self, area: str, key: str) -> Shown | None:
         """With its bytes."""
 
-    def dump(self, area: str, query: Query, values: bool) -> dict[str, Shown]:
-        """`values`: with bytes. In the order of the keys. Asked in portions, so that the node goes on meanwhile."""
+    def dump(self, area: str, query: Query, values: bool, after: str = "", most: int | None = None) -> dict[str, Shown]:
+        """`values`: with bytes. In the order of the keys. Asked in portions, so that the node goes on meanwhile.
+
+        `after`: only keys behind that one. `most`: only the first ones; without it all are held at once."""
 
     def own(self, area: str) -> dict[str, Shown]:
         """Keys this node keeps alive: {"keep": "set" | "persist", "version", "ttl_ms", "bytes"}."""

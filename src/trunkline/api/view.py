@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+from trunkline.api.storeview import StoreView
 from trunkline.core.health import Check
 
 
@@ -20,7 +21,8 @@ class NodeView(Protocol):
 
     def trunk(self) -> dict[str, Any]: ...
 
-    def store(self, area: str, prefix: str) -> dict[str, Any]: ...
+    @property
+    def store(self) -> StoreView: ...
 
     def checks(self) -> Sequence[Check]:
         """The node is ready when each of these is ok."""

@@ -18,6 +18,7 @@ from trunkline import __version__
 from trunkline.cli import ca, config, doctor, node, pipeline, sim, token
 from trunkline.cli.demo.command import demo, demo_application
 from trunkline.cli.dev import command as dev
+from trunkline.cli.kv import command as kv
 from trunkline.cli.options import JsonOption
 from trunkline.core.config import LogConfig
 from trunkline.core.errors import TrunklineError
@@ -44,6 +45,7 @@ app.command("doctor", rich_help_panel=_TRY)(doctor.doctor)
 app.add_typer(dev.app, name="dev", rich_help_panel=_TRY)
 app.add_typer(node.app, name="node", rich_help_panel=_RUN)
 app.add_typer(pipeline.app, name="pipeline", rich_help_panel=_RUN)
+app.add_typer(kv.app, name="kv", rich_help_panel=_RUN)
 app.add_typer(config.app, name="config", rich_help_panel=_PREPARE)
 app.add_typer(ca.app, name="ca", rich_help_panel=_PREPARE)
 app.add_typer(token.app, name="token", rich_help_panel=_PREPARE)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from trunkline.cli.options import ConfigOption
+from trunkline.core.address import as_dialled
 from trunkline.core.config import ProcessConfig, load_config
 
 if TYPE_CHECKING:
@@ -99,13 +100,15 @@ async def _run(config: ProcessConfig, terms: Terms | None) -> None:
 
 
 class Whereabouts:
-    """Says in the runtime folder where this node listens, as soon as it listens on both."""
+    """Says in the runtime folder where this node listens, as soon as it listens on both, and in the store where its API is."""
 
     def __init__(self, config: ProcessConfig, node: Node) -> None:
         self._file, self._node, self._api = config.runtime / "node.json", node, ""
+        self._advertised = config.link.advertise
 
     def api(self, address: str) -> None:
         self._api = address
+        self._node.api_listens(as_dialled(address, self._advertised))
         self.links()
 
     def links(self) -> None:

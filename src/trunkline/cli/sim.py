@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
+from typer.core import TyperGroup
 
 from trunkline.cli.options import JsonOption
 from trunkline.core.errors import Invalid
@@ -20,7 +21,31 @@ if TYPE_CHECKING:
     from trunkline.node.sim.many import Tally
     from trunkline.node.sim.universe import Verdict
 
-app = typer.Typer(no_args_is_help=True, help="The protocols under faults, in virtual time: one seed, one run.")
+
+class ShortForm(TyperGroup):
+    """`sim store` is `sim run store`."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args and args[0] not in self.commands and _is_like_a_scenario(args[0]):
+            args = ["run", *args]
+        return super().resolve_command(ctx, args)
+
+
+def _is_like_a_scenario(word: str) -> bool:
+    """Or nearly: `run` says which one was meant."""
+    from difflib import get_close_matches
+
+    from trunkline.node.sim.catalogue import CATALOGUE
+
+    return bool(get_close_matches(word, CATALOGUE, 1))
+
+
+app = typer.Typer(
+    cls=ShortForm,
+    no_args_is_help=True,
+    help="The protocols under faults, in virtual time: one seed, one run.\n\n"
+    "[bold]trunkline sim store[/] is short for [bold]trunkline sim run store[/], as with every name of [bold]sim list[/].",
+)
 
 INTERRUPTED = 130
 FAILURES_SHOWN = 10
@@ -68,7 +93,7 @@ def run(
 ) -> None:
     """Runs many seeds; exit code 1 when one of them fails a check.
 
-    Example: [bold]trunkline sim run chain --seeds 1000[/]
+    Example: [bold]trunkline sim run chain --seeds 1000[/], or in short [bold]trunkline sim chain --seeds 1000[/]
     """
     from time import monotonic
 

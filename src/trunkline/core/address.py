@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from collections.abc import Sequence
 
 from trunkline.core.errors import Invalid
 
@@ -36,6 +37,15 @@ def check_dialled(address: str) -> str:
     if port == 0 or (number is not None and number.is_unspecified):
         raise Invalid(f"address {address!r}", "nobody can dial it", "write the host and port where the node is reached")
     return address
+
+
+def as_dialled(listening: str, advertised: Sequence[str]) -> str:
+    """An address that listens, for others: every interface is the first advertised host, or nowhere that is known."""
+    host, port = split_address(listening)
+    number = _ip(host)
+    if number is None or not number.is_unspecified:
+        return listening
+    return f"{advertised[0].rpartition(':')[0]}:{port}" if advertised else ""
 
 
 def is_loopback(address: str) -> bool:

@@ -18,7 +18,19 @@ from trunkline.core.layers import Layers
 from trunkline.core.mistakes import Mistake, Mistakes, in_order
 from trunkline.core.reasons import examine
 from trunkline.core.references import References
-from trunkline.core.scalars import ClientName, Dialled, Listen, LocalPath, NodeName, Number, SiteName, TokenHash, Url, Whole
+from trunkline.core.scalars import (
+    AreaName,
+    ClientName,
+    Dialled,
+    Listen,
+    LocalPath,
+    NodeName,
+    Number,
+    SiteName,
+    TokenHash,
+    Url,
+    Whole,
+)
 from trunkline.core.secret import ConnectionString, Secret
 
 
@@ -60,6 +72,44 @@ class LinkConfig(Model):
     )
     heartbeat_seconds: Number = Field(default=0.5, gt=0, le=60, description="silence of four heartbeats closes a link")
     handshake_seconds: Number = Field(default=5.0, gt=0, le=60, description="a connection that is not up by then is closed")
+
+
+class StoreConfig(Model):
+    """The replicated store. Every node is in the areas `fleet` and `site:<its site>`; keys never cross from one to another."""
+
+    areas: tuple[AreaName, ...] = Field(
+        default=(), examples=[["plant-1"]], description="further areas this node joins; only nodes that share one see its keys"
+    )
+    key_ttl_seconds: Number = Field(
+        default=300.0,
+        ge=5,
+        le=86_400,
+        description="how long the keys of a node that is gone stay; a living one refreshes each at a quarter of that",
+    )
+    compare_seconds: Number = Field(
+        default=30.0, ge=1, le=3_600, description="how often digests are compared with one peer, in turn"
+    )
+    flood_per_second: Number | None = Field(
+        default=None,
+        gt=0,
+        examples=[100.0],
+        description="changes sent on per second; what comes faster is joined by key. Needs flood_burst; none: as they come",
+    )
+    flood_burst: Number | None = Field(
+        default=None, ge=1, examples=[200.0], description="how many may go at once after a pause. Needs flood_per_second"
+    )
+    max_peers: Whole = Field(
+        default=8,
+        ge=0,
+        le=64,
+        description="nodes dialled only because the store knows them, besides those of the own and of linked sites",
+    )
+    start_seconds: Number = Field(
+        default=2.0,
+        ge=0,
+        le=60,
+        description="with seeds or links: how long a start waits for the first peer before it counts as alone",
+    )
 
 
 class Role(StrEnum):
@@ -129,6 +179,7 @@ class ProcessConfig(Model):
     )
     tls: TlsConfig | None = Field(default=None, description="without it there are no links")
     link: LinkConfig = LinkConfig()
+    store: StoreConfig = StoreConfig()
     api: ApiConfig = ApiConfig()
     routes: LocalPath | None = Field(
         default=None, examples=["routes.yaml"], description="YAML file with this site's static routes"

@@ -25,7 +25,7 @@ _FILES: tuple[tuple[Location, str], ...] = (
     (("tls", "revoked"), "`trunkline ca revoke` writes it; without one remove this line"),
     (("routes",), "write it, or remove this line"),
 )
-_UNIQUE: tuple[Location, ...] = (("link", "links"), ("link", "seeds"), ("link", "advertise"))
+_UNIQUE: tuple[Location, ...] = (("link", "links"), ("link", "seeds"), ("link", "advertise"), ("store", "areas"))
 
 
 @dataclass(frozen=True)
@@ -93,6 +93,13 @@ def _links_need_tls(written: Written) -> Iterator[Finding]:
                 )
 
 
+def _a_rate_needs_both(written: Written) -> Iterator[Finding]:
+    rate, burst = ("store", "flood_per_second"), ("store", "flood_burst")
+    for one, other in ((rate, burst), (burst, rate)):
+        if written.layers.get(*one) is not None and written.layers.get(*other) is None:
+            yield one, f"it means nothing without {key_text(other)}", "write both, or neither"
+
+
 def _an_open_api_needs_tokens(written: Written) -> Iterator[Finding]:
     listen = written.text("api", "listen")
     if listen is None or written.layers.get("api", "tokens"):
@@ -141,6 +148,7 @@ _RULES: tuple[Callable[[Written], Iterator[Finding]], ...] = (
     _no_link_to_itself,
     _nothing_is_doubled,
     _links_need_tls,
+    _a_rate_needs_both,
     _an_open_api_needs_tokens,
     _files_are_there,
     _runtime_is_a_folder,

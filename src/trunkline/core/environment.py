@@ -21,7 +21,7 @@ from trunkline.core.mistakes import Location, Mistake, Mistakes, key_text, print
 from trunkline.core.secret import Secret
 
 PREFIX = "TRUNKLINE_"
-OTHERS = frozenset({"TRUNKLINE_CACHE", "TRUNKLINE_DEMO", "TRUNKLINE_SOAK"})
+OTHERS = frozenset({"TRUNKLINE_API_TOKEN", "TRUNKLINE_API_URL", "TRUNKLINE_CACHE", "TRUNKLINE_DEMO", "TRUNKLINE_SOAK"})
 # Kubernetes puts such variables into every pod beside a service whose name begins with "trunkline".
 _OF_A_SERVICE = re.compile(r"TRUNKLINE_(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_\w+)?)?)")
 

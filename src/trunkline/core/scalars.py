@@ -47,9 +47,16 @@ def _check_url(url: str) -> str:
     return url
 
 
+def _check_area(name: str) -> None:
+    if name == "fleet" or name.startswith("site:"):
+        raise Unfit("every node is in it already", "name further areas only, or remove this line")
+    check_name("area", name)
+
+
 SiteName = Annotated[str, checked(lambda name: check_name("site", name))]
 NodeName = Annotated[str, checked(lambda name: check_name("node", name))]
 ClientName = Annotated[str, checked(lambda name: check_name("client", name))]
+AreaName = Annotated[str, checked(_check_area)]
 Listen = Annotated[str, checked(check_listen)]
 Dialled = Annotated[str, checked(check_dialled)]
 Number = Annotated[float, BeforeValidator(_number)]

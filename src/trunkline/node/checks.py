@@ -85,3 +85,9 @@ def links_check(endpoint: Check, sites: Mapping[str, bool]) -> Check:
     words += [f"connected: {', '.join(up)}"] if up else []
     words += [f"not connected: {', '.join(down)}"] if down else []
     return Check("links", endpoint.ok, "; ".join(words))
+
+
+def store_check(synced: bool, in_step: int, peers: int, keys: int) -> Check:
+    """A node that lost its peers keeps what it has: only one that has not yet heard what there is is not ready."""
+    count = f"{in_step} of {peers} peers in step, {keys} keys"
+    return Check("store", synced, count if synced else f"not yet synced: {count}")

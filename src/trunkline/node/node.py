@@ -37,11 +37,14 @@ from trunkline.db.lease import LEADER_TERMS, Terms
 from trunkline.db.migrate import migrate
 from trunkline.node import checks, views
 from trunkline.node.ingest import Ingest
+from trunkline.node.outflow import Outflow
 from trunkline.node.peers import Peers
 from trunkline.node.probe import DatabaseProbe
 from trunkline.node.roles import Roles
+from trunkline.node.settings import store_settings
 from trunkline.node.sitecore import Effect, Frame, HostWork, SiteCore
 from trunkline.node.stopping import Stopping
+from trunkline.node.storeview import NodeStoreView
 from trunkline.node.supervise import Supervisor, in_thread
 from trunkline.trunk import asks
 
@@ -58,7 +61,7 @@ class Node:
         self.identity = NodeId(config.site, config.node)
         self._dsn = config.database.reveal()
         self._clock = SystemClock()
-        self._core = SiteCore(self.identity, (), random)
+        self._core = SiteCore(self.identity, (), random, store_settings(config), config.store.areas)
         self._ingest = Ingest(config)
         self._supervisor = Supervisor(self._clock, random)
         self._roles = Roles(
@@ -67,17 +70,25 @@ class Node:
         )  # fmt: skip
         self._peers = Peers(config, config.tls, self.identity, self._core, self._roles, self._clock, self._do)
         self._probe = DatabaseProbe(self._dsn, self._clock)
+        self._outflow = Outflow(self._core, self._supervisor, self._clock, self._peers.endpoint.links, self._do)
         self._on_loop = views.OnLoop()
+        self.store = NodeStoreView(self._core, self._peers, self._on_loop, self._now, self._do)
         self._delivered: Counter[str] = Counter()
         self._newcomers: asyncio.Queue[set[str]] = asyncio.Queue()
         self._remembered: set[str] = set()
         self._step, self._step_since, self._trouble = "not begun", self._now(), ""
-        self._started = False
+        self._joined = self._started = False
 
     @property
     def address(self) -> str:
         """Where other nodes reach this one; empty before its links listen."""
         return self._peers.address
+
+    def api_listens(self, address: str) -> None:
+        """Others find it in the store from now on."""
+        self._core.api = address
+        if self._joined:
+            self._do(self._core.begin(self._now()))
 
     # -- life
 
@@ -163,6 +174,7 @@ class Node:
         await self._peers.start()
 
     async def _join(self) -> None:
+        self._joined = True
         self._do(self._core.begin(self._now()))
         self._peers.aim()
         self._supervisor.keep("registry", self._remember_newcomers)
@@ -179,6 +191,7 @@ class Node:
             self._roles.outdone()
             self._do(self._core.tick(self._now()))
             self._meet_newcomers()
+            self._peers.shed()
 
     def _meet_newcomers(self) -> None:
         if not self._core.nodes_changed:
@@ -217,8 +230,8 @@ class Node:
         for effect in effects:
             if not isinstance(effect, Frame):
                 self._supervisor.once("work", partial(self._perform, effect), self._roles.stumbled)
-            elif (link := links.get(effect.peer)) is not None and not link.send(effect.channel, effect.body):
-                link.close("the peer reads too slowly: its send queue is full")
+            elif (link := links.get(effect.peer)) is not None:
+                self._outflow.send(link, effect)
 
     async def _perform(self, work: HostWork) -> None:
         if await self._roles.perform(work) and isinstance(work, asks.Append):
@@ -238,9 +251,6 @@ class Node:
     def trunk(self) -> dict[str, Any]:
         return self._on_loop(lambda: views.trunk(self._core, self._peers))
 
-    def store(self, area: str, prefix: str) -> dict[str, Any]:
-        return self._on_loop(lambda: views.store(self._core, area, prefix, self._now()))
-
     def checks(self) -> Sequence[Check]:
         return self._on_loop(self._checks)
 
@@ -257,5 +267,6 @@ class Node:
             checks.lease_check(lease),
             checks.trunk_check(answer, led_since, now),
             *self._peers.checks(),
+            checks.store_check(*views.store_state(self._core)),
             *self._supervisor.checks(),
         ]

@@ -1,6 +1,8 @@
 """The links of a node: whom it dials, what it says of itself, and which links carry.
 
-1. A node dials its seeds, every node it knows of its own site, and every node of the sites it exchanges records with.
+1. A node dials its seeds, every node it knows of its own site and of the sites it exchanges records with, and some others
+   (`trunkline.node.membership`). A link that it dialled and no longer wants it closes after SHED_SECONDS; if the other side
+   wants it, that one dials.
 2. Every link serves the store. A link carries records only if one side's configuration wants it, both ends lead their
    sites, and neither knows a higher incarnation of the other than the one it speaks for (H02).
 3. A leader that learns in HELLO of a higher incarnation of its own site than its own raises above it before it speaks: that
@@ -9,7 +11,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from random import random
 
 import structlog
@@ -24,10 +26,12 @@ from trunkline.net.endpoint import Endpoint, Target
 from trunkline.net.hello import OLDEST_WIRE, WIRE_VERSION, Hello
 from trunkline.net.link import Link
 from trunkline.node.checks import links_check
+from trunkline.node.membership import Membership
 from trunkline.node.roles import Roles
 from trunkline.node.sitecore import Effect, SiteCore
 
 CARRIES = "trunk"
+SHED_SECONDS = 30.0  # while a fleet starts, each newcomer changes who is wanted
 
 log = structlog.get_logger(__name__)
 
@@ -51,6 +55,10 @@ class Peers:
         self.address = ""
         self._identity, self._core, self._roles, self._clock, self._do = identity, core, roles, clock, do
         self._link: LinkConfig = config.link
+        sites, areas = frozenset((identity.site, *config.link.links)), config.store.areas
+        self._membership = Membership(identity, core.store, sites, areas, config.store.max_peers)
+        self._dialled: set[NodeId] = set()
+        self._unwanted: dict[NodeId, float] = {}
         self.endpoint = Endpoint(
             identity, tls, self._hello, self, config.link.heartbeat_seconds, clock, random,
             handshake_timeout=config.link.handshake_seconds,
@@ -61,12 +69,39 @@ class Peers:
         self._core.addresses = self._link.advertise or (self.address,)
 
     def aim(self) -> None:
+        now, nodes = self._clock.monotonic(), self._core.nodes()
         targets = {f"seed:{address}": Target((address,)) for address in self._link.seeds if address != self.address}
-        wanted = {self._identity.site, *self._link.links}
-        for node, record in self._core.nodes().items():
-            if node.site in wanted and node != self._identity and record.addresses:
-                targets[f"node:{node}"] = Target(record.addresses)
-        self.endpoint.set_targets(targets)
+        dialled = self._membership.update(nodes, now)
+        targets |= {f"node:{node}": Target(addresses) for node, addresses in dialled.items()}
+        former = (self._dialled | self._unwanted.keys()) - dialled.keys()
+        self._unwanted = {node: self._unwanted.get(node, now) for node in former if node in nodes}
+        self._dialled = set(dialled)
+        if self.address:
+            self.endpoint.set_targets(targets)
+
+    def shed(self) -> None:
+        now = self._clock.monotonic()
+        for node in [node for node, since in self._unwanted.items() if now - since >= SHED_SECONDS]:
+            del self._unwanted[node]
+            link = self.endpoint.links().get(node)
+            if link is not None and link.outgoing and not self._is_needed(link):
+                link.close("other nodes are nearer to this one now")
+
+    def add(self, area: str, name: str, addresses: Sequence[str]) -> None:
+        self._membership.add(area, name, addresses)
+        self.aim()
+
+    def delete(self, area: str, name: str) -> bool:
+        """It may come back: a seed is dialled all the same, and the other side may dial."""
+        deleted = self._membership.delete(area, name, self._clock.monotonic())
+        self.aim()
+        link = self.endpoint.links().get(NodeId.parse(name))
+        if deleted and link is not None and link.peer not in self._dialled:
+            link.close("this peer was deleted")
+        return deleted
+
+    def _is_needed(self, link: Link) -> bool:
+        return self._core.carries_with(link.peer) or not set(self._link.seeds).isdisjoint(link.hello.addresses)
 
     def renew(self, reason: str) -> None:
         for link in list(self.endpoint.links().values()):

@@ -7,6 +7,10 @@ hears; the peers of the store are nodes, the neighbours of the trunk are sites.
 1. Only the leader persists its site's `link:` row; one that steps down lets go of it, so that two never fight over it.
 2. An incarnation never goes back: the highest one known of each site is kept, whoever told it, and is what a peer hears of
    itself. A leader that is told of a higher one than its own (`outdone_by`) must raise its epoch before it speaks (H02).
+3. Topology waits until the store is synced, so that a node that starts does not first choose parents from a part of the
+   links there are; but never longer than a peer may take to get a link and to answer.
+4. A frame of the store that its link did not take is told to the store (`not_sent`), which sends it, or what came after it,
+   when there is room again (`has_room`).
 """
 
 from __future__ import annotations
@@ -40,6 +44,10 @@ class NodeRecord(msgspec.Struct, frozen=True):
     addresses: tuple[str, ...]
     incarnation: int
     capabilities: tuple[str, ...] = ("store",)
+    api: str = ""
+    """Where its REST API is reached; empty: not known."""
+    areas: tuple[str, ...] = ()
+    """Further areas it is in, besides `fleet` and its site's."""
 
 
 NODE_RECORDS: Codec[NodeRecord] = Codec("node record", NodeRecord)
@@ -69,12 +77,14 @@ class SiteCore:
     topology: Topology = field(init=False)
     carrier: Carrier | None = None
     incarnation: int = 0
+    api: str = ""
     nodes_changed: bool = True
     _known: dict[str, int] = field(default_factory=dict)
     _neighbours: dict[str, NodeId] = field(default_factory=dict)
     _link_counter: int = 0
     _said: tuple[str, ...] | None = None
     _stale: bool = True
+    _begun: float | None = None
 
     def __post_init__(self) -> None:
         self.store = Store(self.identity, self.random, self.settings, self.areas, noted=(NODES, LINKS))
@@ -83,8 +93,13 @@ class SiteCore:
     # -- roles
 
     def begin(self, now: float) -> list[Effect]:
-        record = NodeRecord(self.addresses, self.incarnation)
+        """Says who this node is; again whenever that changed."""
+        record = NodeRecord(self.addresses, self.incarnation, api=self.api, areas=self.areas)
         self.store.fleet.persist(f"{NODES}{self.identity}", NODE_RECORDS.encode(record), now)
+        if self._begun is None:
+            self._begun = now
+            for area in self.store.areas.values():
+                area.peers_known(now)
         return self._frames(self.store.tick(now))
 
     def lead(self, epoch: int, log_id: str, head: Position, now: float) -> list[Effect]:
@@ -163,6 +178,18 @@ class SiteCore:
             effects += self._carried(self.carrier.tick(now))
         return effects
 
+    # -- the store's clients and its links
+
+    def written(self, sends: Sequence[store_messages.Send], now: float) -> list[Effect]:
+        """A client changed the store, which wants these sent."""
+        return self._frames(sends) + self._update_topology(now)
+
+    def not_sent(self, peer: NodeId, body: bytes, now: float) -> None:
+        self.store.not_sent(peer, store_messages.CODEC.decode(body), now)
+
+    def has_room(self, peer: NodeId, now: float) -> list[Effect]:
+        return self._frames(self.store.has_room(peer, now))
+
     # -- answers of the host, for the trunk
 
     def set_head(self, head: Position, now: float) -> list[Effect]:
@@ -219,7 +246,7 @@ class SiteCore:
         for key in self.store.fleet.changes():
             self._stale = self._stale or key.startswith(LINKS)
             self.nodes_changed = self.nodes_changed or key.startswith(NODES)
-        if self.carrier is None or not self._stale:
+        if self.carrier is None or not self._stale or not self._may_look(now):
             return []
         self._stale = False
         effects: list[Effect] = []
@@ -232,6 +259,10 @@ class SiteCore:
         if self.topology.compute(self.neighbours(), self.links()):
             effects += self._carried(self.carrier.set_parents(self.topology.parents()))
         return effects
+
+    def _may_look(self, now: float) -> bool:
+        longest = self.settings.link_seconds + self.settings.answer_seconds
+        return self.store.fleet.synced or (self._begun is not None and now - self._begun >= longest)
 
     def _frames(self, sends: Sequence[store_messages.Send]) -> list[Effect]:
         bodies: dict[int, bytes] = {}

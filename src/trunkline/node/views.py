@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from trunkline.core.errors import Retryable
 from trunkline.node.peers import Peers
 from trunkline.node.sitecore import SiteCore
+from trunkline.store.peers import PeerState
 
 ANSWER_SECONDS = 5.0
 _T = TypeVar("_T")
@@ -28,12 +29,16 @@ class OnLoop:
         self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
 
     def __call__(self, view: Callable[[], _T]) -> _T:
-        if self._loop is None or self._loop.is_closed():
-            raise Retryable("node", "it does not run", "ask again")
-        if threading.get_ident() == self._thread:
+        loop = self._loop
+        if loop is not None and threading.get_ident() == self._thread:
             return view()
         asked: concurrent.futures.Future[_T] = concurrent.futures.Future()
-        self._loop.call_soon_threadsafe(_answer, asked, view)
+        try:
+            if loop is None:
+                raise RuntimeError
+            loop.call_soon_threadsafe(_answer, asked, view)
+        except RuntimeError:  # it is closed
+            raise Retryable("node", "it does not run", "ask again") from None
         return asked.result(ANSWER_SECONDS)
 
 
@@ -84,9 +89,8 @@ def trunk(core: SiteCore, peers: Peers) -> dict[str, Any]:
     return {"site": core.identity.site, "links": links}
 
 
-def store(core: SiteCore, area: str, prefix: str, now: float) -> dict[str, Any]:
-    return {
-        key: {"version": v.version, "originator": v.originator, "bytes": len(v.data or b""), "ttl_ms": v.ttl_ms}
-        for key, v in sorted(core.store.area(area).shown(now))
-        if key.startswith(prefix)
-    }
+def store_state(core: SiteCore) -> tuple[bool, int, int, int]:
+    """Synced, peers in step, peers, keys: of the fleet's area."""
+    fleet = core.store.fleet
+    peers = fleet.peers.by_name.values()
+    return fleet.synced, sum(peer.state is PeerState.INITIALIZED for peer in peers), len(peers), len(fleet.table)

@@ -20,6 +20,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from trunkline.core.errors import RemoteProtocolError
+from trunkline.store.digest import LEAVES
 from trunkline.store.flood import Flood
 from trunkline.store.messages import (
     MOST_HOPS,
@@ -36,17 +37,21 @@ from trunkline.store.messages import (
     Send,
     portions,
 )
+from trunkline.store.noted import Noted
 from trunkline.store.own import OwnKeys
 from trunkline.store.peers import Peer, PeerEvent, Peers, PeerState
 from trunkline.store.settings import Settings
 from trunkline.store.sync import Sync, answer
 from trunkline.store.table import Merged, Table
-from trunkline.store.values import INFINITE, Reason, Value, refresh_of, sealed
+from trunkline.store.values import INFINITE, MAX_TTL, Reason, Value, refresh_of, sealed
 from trunkline.store.watch import Signal, SignalKind, Watch, Watches, WatchEvent
 
 # An erased key of infinite ttl: longer than a node may be away and still bring it back.
 ERASED_MS = 24 * 3600 * 1000
 SHORTEST_ERASED_MS = 60_000
+
+# Reasons of values that are here already, or in a better form: what was offered was of use, if not now.
+_KNOWN = frozenset((Reason.NO_NEED_TO_UPDATE, Reason.OLD_VERSION))
 
 
 class Area:
@@ -63,11 +68,9 @@ class Area:
         self.own = OwnKeys(node, s.ttl_ms, random)
         self.counters: Counter[str] = Counter()
         self.synced = False
-        self._flood = Flood(node, name, self.table, s.flood_rate)
         self.watches = Watches(self.table)
-        self._noted: dict[str, dict[str, None]] = {prefix: {} for prefix in noted}
-        self._prefixes = noted
-        self._changed: dict[str, None] = {}
+        self._flood = Flood(node, name, self.table, s, self.counters)
+        self._noted = Noted(noted)
         self._next_comparison: float | None = None
         self._peers_known_at: float | None = None
 
@@ -77,8 +80,9 @@ class Area:
         return self.table.get(key, now)
 
     def shown(self, now: float) -> Iterator[tuple[str, Value]]:
-        """Everything a dump shows."""
-        found = ((key, self.table.shown(key, now)) for key in list(self.table.entries))
+        """Everything a dump shows, leaf by leaf: to copy a million names at once would stop everything else."""
+        names = (key for index in range(LEAVES) for key in self.table.digest.keys((index,)))
+        found = ((key, self.table.shown(key, now)) for key in names)
         return ((key, value) for key, value in found if value is not None)
 
     def put(self, values: Mapping[str, Value], now: float, path: tuple[str, ...] = ()) -> tuple[list[Send], dict[str, Reason]]:
@@ -99,7 +103,7 @@ class Area:
     def refresh(self, key: str, ttl_ms: int, now: float) -> tuple[list[Send], Reason | None]:
         """A new ttl for what is stored."""
         stored = self._stored(key)
-        if stored is None or stored.erased:
+        if stored is None or self.get(key, now) is None:
             return [], Reason.INCONSISTENT
         sends, refused = self.put({key: refresh_of(stored, ttl_ms)}, now)
         return sends, refused.get(key)
@@ -110,7 +114,7 @@ class Area:
         stored = self._stored(key)
         if stored is None or stored.erased:
             return [], Reason.NO_NEED_TO_UPDATE
-        ttl_ms = ERASED_MS if stored.ttl_ms == INFINITE else max(SHORTEST_ERASED_MS, 2 * stored.ttl_ms)
+        ttl_ms = ERASED_MS if stored.ttl_ms == INFINITE else min(MAX_TTL, max(SHORTEST_ERASED_MS, 2 * stored.ttl_ms))
         tombstone = sealed(key, stored.version + 1, self.node, b"", ttl_ms, erased=True)
         sends, refused = self.put({key: tombstone}, now)
         return sends, refused.get(key)
@@ -169,19 +173,18 @@ class Area:
         peer.linked, peer.blocked, peer.retry_at = True, False, 0.0
         if self._next_comparison is None:
             self._next_comparison = now + self.settings.sync_seconds
-        return list(self._start_syncs(now))
+        return self._start_syncs(now)
 
     def link_down(self, name: str, now: float, reason: str = "its link went down") -> list[Send]:
         peer = self.peers.by_name.get(name)
         if peer is None or not peer.linked:
             return []
-        peer.linked, peer.again = False, False
-        peer.pending.clear()
+        peer.linked = False
         self.peers.failed(peer, reason, now)
         if not peer.kept:
             self.peers.delete(name)
         self._look_whether_synced(now)
-        return list(self._start_syncs(now))
+        return self._start_syncs(now)
 
     def not_sent(self, name: str, message: Message, now: float) -> None:
         """The link's queue is full. What was a publication waits; a question that was not asked is a failure."""
@@ -190,16 +193,17 @@ class Area:
             return
         peer.blocked = True
         if isinstance(message, Publish):
-            self._flood.note_again(peer, message.values)
-        elif isinstance(message, Question) and peer.sync is not None:
-            self.peers.failed(peer, "its link is full", now)
+            self._flood.note(peer, message.values)
+        elif isinstance(message, Question) and peer.sync is not None and peer.sync.id == message.id:
+            self._note_failure(peer, "its link is full", now)
 
     def has_room(self, name: str, now: float) -> list[Send]:
+        """The link takes messages again."""
         peer = self.peers.by_name.get(name)
         if peer is None or not peer.blocked:
             return []
         peer.blocked = False
-        return list(self._flood.drain((peer,), now))
+        return [*self._flood.drain((peer,), now), *self._start_syncs(now)]
 
     # -- messages
 
@@ -215,13 +219,13 @@ class Area:
 
     def _on_publish(self, name: str, message: Publish, now: float) -> list[Send]:
         path, values = message.path, message.values
-        if self.node in path:
-            self.counters["looped_publications"] += 1
-            return []
         if not path or path[-1] != name:
             raise RemoteProtocolError("publication", f"its last hop is not the sender {name}", "run an unmodified node")
         if len(values) > MOST_RECEIVED or len(path) > MOST_HOPS:
             raise RemoteProtocolError("publication", "it has too many values or hops", "run an unmodified node")
+        if self.node in path:
+            self.counters["looped_publications"] += 1
+            return []
         self.counters["received_publications"] += 1
         self.counters["received_key_vals"] += len(values)
         merged = self.table.take(values, now)
@@ -243,24 +247,24 @@ class Area:
         if not merged.taken:
             return []
         self.counters["updated_key_vals"] += len(merged.taken)
-        for key in merged.taken:
-            if self._prefixes and key not in merged.refreshed:
-                self._note(key, True)
-            if not own and key in self.own.keys:
+        self._noted.is_there(key for key in merged.taken if key not in merged.refreshed)
+        for key in () if own or not self.own.keys else merged.taken:
+            if key in self.own.keys:
                 self.own.notice(key, self.table.entries[key].value, now)
         self.watches.tell_of(merged, now)
         return self._flood.spread(merged.taken, path, self.peers.by_name.values(), now)
 
     # -- syncing
 
-    def _start_syncs(self, now: float) -> Iterator[Send]:
-        for peer in self.peers.ready(now):
-            peer.step(PeerEvent.PEER_ADD, now)
-            self.counters["full_syncs"] += 1
-            yield self._ask_root(peer, now)
+    def _start_syncs(self, now: float) -> list[Send]:
+        return [self._ask_root(peer, now) for peer in self.peers.ready(now)]
 
     def _ask_root(self, peer: Peer, now: float) -> Send:
-        peer.sync = Sync(self.name, self.peers.next_sync(), now + self.settings.answer_seconds)
+        if peer.state is PeerState.IDLE:
+            peer.step(PeerEvent.PEER_ADD, now)
+            self.counters["full_syncs"] += 1
+        peer.again = False
+        peer.sync = Sync(self.name, self.peers.next_sync(), now + self.settings.answer_seconds, self.node > peer.name)
         return Send(peer.name, peer.sync.begin(self.table))
 
     def _sync_again(self, name: str, now: float) -> list[Send]:
@@ -271,8 +275,8 @@ class Area:
         if peer.sync is not None:  # to begin it anew for every refresh might never end
             peer.again = True
             return []
-        self.peers.inconsistent(peer, now)
-        return list(self._start_syncs(now))
+        peer.step(PeerEvent.INCONSISTENCY_DETECTED, now)
+        return self._start_syncs(now)
 
     def _on_answer(self, name: str, message: Answer, now: float) -> list[Send]:
         peer = self.peers.by_name.get(name)
@@ -284,8 +288,6 @@ class Area:
             return self._failed(peer, f"it refuses: {message.reason[:200]}", now)
         sync.take(message, self.table)
         sends = self._on_difference(peer, sync, message, now) if isinstance(message, Difference) else []
-        if peer.sync is not sync:  # it failed over what came
-            return sends
         question = sync.next_question(self.table)
         if question is None:
             return sends + self._done(peer, sync, now)
@@ -296,30 +298,31 @@ class Area:
         self.counters["received_key_vals"] += len(message.values)
         merged = self.table.take(message.values, now)
         sends = self._after(merged, (peer.name,), now)
-        if message.again and not merged.taken:
-            return sends + self._failed(peer, "it offers values that cannot be taken", now)
+        if message.again and merged.refused and not merged.taken and _KNOWN.isdisjoint(merged.refused.values()):
+            sync.leave_one()
         given = ((key, self.table.outgoing(key, now)) for key in message.wanted)
         messages = [Publish(self.name, p, (self.node,)) for p in portions((k, v) for k, v in given if v is not None)]
         sync.gave = sync.gave or bool(messages)
         return sends + [Send(peer.name, m) for m in messages]
 
     def _done(self, peer: Peer, sync: Sync, now: float) -> list[Send]:
-        self.counters["full_syncs_ok"] += peer.state is PeerState.SYNCING
-        self.counters["finalized_syncs"] += sync.gave
+        was_syncing = peer.state is PeerState.SYNCING
         self.peers.succeeded(peer, now)
-        self.watches.signal(SignalKind.PEER_SYNCED, peer.name)
-        again, peer.again = peer.again, False
-        sends = list(self._flood.drain((peer,), now))
-        if again:
-            sends.append(self._ask_root(peer, now))
+        self.counters["finalized_syncs"] += sync.gave
+        if was_syncing:
+            self.counters["full_syncs_ok"] += 1
+            self.watches.signal(SignalKind.PEER_SYNCED, peer.name)
         self._look_whether_synced(now)
-        return sends + list(self._start_syncs(now))
+        return [*self._flood.drain((peer,), now), *self._start_syncs(now)]
 
     def _failed(self, peer: Peer, reason: str, now: float) -> list[Send]:
+        self._note_failure(peer, reason, now)
+        return self._start_syncs(now)
+
+    def _note_failure(self, peer: Peer, reason: str, now: float) -> None:
         self.counters["full_syncs_failed"] += 1
         self.peers.failed(peer, reason, now)
         self._look_whether_synced(now)
-        return list(self._start_syncs(now))
 
     def _look_whether_synced(self, now: float) -> None:
         if not self.synced and self._is_synced(now):
@@ -361,8 +364,7 @@ class Area:
     def _expire(self, now: float) -> None:
         gone = self.table.expire(now)
         self.counters["expired_key_vals"] += len(gone)
-        for key in gone if self._prefixes else ():
-            self._note(key, False)
+        self._noted.is_gone(gone)
         self.watches.tell_expired(gone)
 
     def _compare(self, now: float) -> Iterable[Send]:
@@ -375,24 +377,13 @@ class Area:
         self.counters["comparisons"] += 1
         return (self._ask_root(peer, now),)
 
-    # -- looking
-
-    def _note(self, key: str, is_there: bool) -> None:
-        for prefix in self._prefixes:
-            if key.startswith(prefix):
-                self._changed[key] = None
-                keys = self._noted[prefix]
-                if is_there:
-                    keys[key] = None
-                else:
-                    keys.pop(key, None)
+    # -- noted keys
 
     def changes(self) -> list[str]:
         """Noted keys whose value changed or went since the last call."""
-        changed, self._changed = list(self._changed), {}
-        return changed
+        return self._noted.changes()
 
     def matching(self, prefix: str) -> dict[str, bytes]:
         """The bytes of the noted keys with this prefix."""
-        found = ((key, self.table.entries[key].value) for key in self._noted[prefix])
+        found = ((key, self.table.entries[key].value) for key in self._noted.keys(prefix))
         return {key: value.data for key, value in found if value.data is not None and not value.erased}

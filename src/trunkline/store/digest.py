@@ -38,33 +38,41 @@ def word(value: Value) -> int:
 
 class Digest:
     def __init__(self) -> None:
-        self._leaves: dict[int, Leaf] = {}
+        self.by_index: dict[int, Leaf] = {}
+        """The leaves that ever had a key."""
 
     def leaf_of(self, key: str) -> Leaf:
         """The key's leaf, made when it is the first there."""
         index = crc32(key.encode()) % LEAVES
-        leaf = self._leaves.get(index)
+        leaf = self.by_index.get(index)
         if leaf is None:
-            leaf = self._leaves[index] = Leaf()
+            leaf = self.by_index[index] = Leaf()
         return leaf
 
     def root(self) -> int:
-        return sum(leaf.sum for leaf in self._leaves.values()) & MASK
+        return sum(leaf.sum for leaf in self.by_index.values()) & MASK
 
     def ranges(self) -> bytes:
         sums = [0] * WIDTH
-        for index, leaf in self._leaves.items():
+        for index, leaf in self.by_index.items():
             sums[index // WIDTH] += leaf.sum
         return _ROW.pack(*(total & MASK for total in sums))
 
     def leaves(self, range_index: int) -> bytes:
         first = range_index * WIDTH
-        found = (self._leaves.get(index) for index in range(first, first + WIDTH))
+        found = (self.by_index.get(index) for index in range(first, first + WIDTH))
         return _ROW.pack(*(0 if leaf is None else leaf.sum for leaf in found))
 
     def keys(self, leaves: Iterable[int]) -> list[str]:
-        found = (self._leaves.get(index) for index in leaves)
+        found = (self.by_index.get(index) for index in leaves)
         return [key for leaf in found if leaf is not None for key in leaf.keys]
+
+
+def signature(values: Iterable[Value], before: int = 0) -> int:
+    """One number over names, versions, originators and bytes, whatever the ttl; equal where the same is stored.
+
+    It adds up: of many values it may be taken in portions, each with what came out `before`."""
+    return (before + sum(value.hash for value in values)) & MASK
 
 
 def differing(mine: bytes, theirs: bytes, first: int = 0) -> Sequence[int]:

@@ -1,19 +1,22 @@
 """When keys are due: a wheel of short spans of time, each with the keys that may be due in it. Pure.
 
-Arming and disarming cost the same however many keys there are. A key that was armed for one time and now has a later one
-stays where it is: when its span comes, its owner says that it is not due and arms it again. So a refresh costs nothing here,
-and a key is armed at most once for a time that counts.
+1. Arming costs the same however many keys there are. A key that was armed for one time and now has a later one stays where
+   it is: when its span comes, its owner says that it is not due and arms it again. So a refresh costs nothing here.
+2. A key that is armed anew for an earlier time leaves its old place behind, as does one that is gone; its owner counts them
+   (`left_behind`), and does not find the key due there. When they are more than there are keys, the wheel is made anew.
+3. A crowd that is due at once is handed out in portions, and no portion costs more than its own keys.
 """
 
 from __future__ import annotations
 
-from collections import deque
+from collections.abc import Iterable
 from heapq import heappop, heappush
 from typing import Final
 
 SPANS_PER_SECOND: Final = 64
-NEVER: Final = 0
-"""The span of what is not armed."""
+NEVER: Final = 2**62
+"""The span of what is not armed: after all others."""
+MOST_LEFT_BEHIND: Final = 1_000
 
 
 def span_of(time: float) -> int:
@@ -23,15 +26,17 @@ def span_of(time: float) -> int:
 
 class Wheel:
     def __init__(self) -> None:
+        self.left_behind = 0
         self._spans: dict[int, list[str]] = {}
         self._order: list[int] = []
-        self._overdue: deque[tuple[str, int]] = deque()
+        self._overdue: list[str] = []
+        self._overdue_span = NEVER
 
     def arm(self, key: str, span: int) -> None:
         self.span(span).append(key)
 
     def span(self, span: int) -> list[str]:
-        """Append keys to arm them for it; only before anything is due again."""
+        """Append keys to arm them for it, one at least; only before anything is due again."""
         keys = self._spans.get(span)
         if keys is None:
             keys = self._spans[span] = []
@@ -41,10 +46,33 @@ class Wheel:
     def due(self, now: float, most: int) -> list[tuple[str, int]]:
         """Up to `most` keys, each with the span it was armed for; the rest comes with the next call."""
         current = int(now * SPANS_PER_SECOND)
-        while self._order and self._order[0] <= current and len(self._overdue) < most:
-            span = heappop(self._order)
-            self._overdue.extend((key, span) for key in self._spans.pop(span))
-        return [self._overdue.popleft() for _ in range(min(most, len(self._overdue)))]
+        found: list[tuple[str, int]] = []
+        while len(found) < most:
+            if not self._overdue:
+                if not self._order or self._order[0] > current:
+                    break
+                self._overdue_span = heappop(self._order)
+                self._overdue = self._spans.pop(self._overdue_span)
+            room = most - len(found)
+            found += [(key, self._overdue_span) for key in self._overdue[-room:]]
+            del self._overdue[-room:]
+        return found
+
+    def is_worn(self, live: int) -> bool:
+        """Whether it holds many more places than there are keys."""
+        return self.left_behind > live + MOST_LEFT_BEHIND
+
+    def renew(self, armed: Iterable[tuple[str, int]]) -> None:
+        """From the span of every key that counts."""
+        self.left_behind = 0
+        self._spans, self._order, self._overdue = {}, [], []
+        for key, span in armed:
+            if span != NEVER:
+                self.arm(key, span)
+
+    @property
+    def spans(self) -> int:
+        return len(self._spans)
 
     def __len__(self) -> int:
         return sum(map(len, self._spans.values())) + len(self._overdue)

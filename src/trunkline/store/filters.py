@@ -5,12 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final
 
-from trunkline.core.errors import Invalid
+from trunkline.store.patterns import compiled
 from trunkline.store.values import Value
-
-MAX_PATTERN: Final = 256
 
 
 @dataclass(frozen=True)
@@ -22,32 +19,26 @@ class Filter:
     every: bool = False
 
     def matches(self, key: str, value: Value) -> bool:
-        if not self.patterns and not self.originators:
-            return True
-        judged = []
-        if self.patterns:
-            judged.append(self.matches_key(key))
-        if self.originators:
-            judged.append(value.originator in self.originators)
-        return all(judged) if self.every else any(judged)
+        return self.matches_originator(key, value.originator)
+
+    def matches_originator(self, key: str, originator: str) -> bool:
+        if not self.originators:
+            return self.matches_key(key)
+        if originator in self.originators:
+            return not self.every or self.matches_key(key)
+        return not self.every and bool(self.patterns) and self.matches_key(key)
 
     def matches_key(self, key: str) -> bool:
-        """For what has no originator any more."""
         return not self.patterns or any(pattern.match(key) for pattern in self.patterns)
+
+    def may_match(self, key: str) -> bool:
+        """Whoever its originator is."""
+        return self.matches_key(key) or (not self.every and bool(self.originators))
 
 
 def filter_of(
     keys: Iterable[str] = (), originators: Iterable[str] = (), every: bool = False, prefixes: Iterable[str] = ()
 ) -> Filter:
     """`keys` are regular expressions that must match from the beginning; plain text is a prefix."""
-    compiled = [_compiled(key) for key in keys] + [re.compile(re.escape(prefix)) for prefix in prefixes if prefix]
-    return Filter(tuple(compiled), frozenset(originators), every)
-
-
-def _compiled(pattern: str) -> re.Pattern[str]:
-    if len(pattern) > MAX_PATTERN:
-        raise Invalid(f"pattern {pattern[:20]!r}…", f"it has more than {MAX_PATTERN} characters", "give several short ones")
-    try:
-        return re.compile(pattern)
-    except re.error as error:
-        raise Invalid(f"pattern {pattern!r}", f"not a regular expression: {error}", "escape what is meant literally") from None
+    patterns = [compiled(key) for key in keys] + [re.compile(re.escape(prefix)) for prefix in prefixes if prefix]
+    return Filter(tuple(patterns), frozenset(originators), every)

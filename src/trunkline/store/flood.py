@@ -1,32 +1,33 @@
 """Flooding: a change goes to every peer that is not yet on its path, at once or, where that cannot be, a little later. Pure.
 
-1. A publication carries the nodes it has passed. It is sent to none of them.
-2. A peer that is not in step, whose link is full, or that is not to be sent to yet (the rate limit), gets names of keys noted
+1. A publication carries the nodes it has passed. It is sent to none of them. A path that is too long to go on begins anew: at
+   worst a copy comes back, and what is known already goes no further.
+2. A peer that is being synced, whose link is full, or that is not to be sent to yet (the rate limit), gets names of keys noted
    instead: one per key, however often it changes. When it can take them, what is stored then is sent.
-3. At most MOST_PENDING names are noted per peer. Beyond, they are dropped, and a sync finds what the peer lacks.
+3. At most `most_pending` names are noted per peer. Beyond, they are dropped, and a sync finds what the peer lacks.
+4. Nothing is noted for an idle peer: its sync is still to come.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Final
 
-from trunkline.core.bucket import Bucket, Rate, take
-from trunkline.store.messages import Publish, Send, portions
+from trunkline.core.bucket import Bucket, take
+from trunkline.store.messages import MOST_HOPS, Publish, Send, portions
 from trunkline.store.peers import Peer, PeerState
+from trunkline.store.settings import Settings
 from trunkline.store.table import Table
 from trunkline.store.values import Value
 
-MOST_PENDING: Final = 10_000
-
 
 class Flood:
-    def __init__(self, node: str, area: str, table: Table, rate: Rate | None) -> None:
-        self._node, self._area, self._table, self._rate = node, area, table, rate
+    """Counts `rate_limited`: publications that had to wait for the rate limit, and `overruns`: times that too much waited."""
+
+    def __init__(self, node: str, area: str, table: Table, settings: Settings, counters: Counter[str]) -> None:
+        self._node, self._area, self._table, self._counters = node, area, table, counters
+        self._rate, self._most = settings.flood_rate, settings.most_pending
         self._bucket: Bucket | None = None
-        self.suppressed = 0
-        """Publications that had to wait for the rate limit."""
-        self.overruns = 0
 
     def _may_send(self, now: float) -> bool:
         if self._rate is None:
@@ -35,41 +36,39 @@ class Flood:
         return wait == 0.0
 
     def spread(self, taken: Mapping[str, Value], path: tuple[str, ...], peers: Iterable[Peer], now: float) -> list[Send]:
-        others = [peer for peer in peers if peer.linked and peer.name not in path]
+        passed = set(path)
+        others = [peer for peer in peers if peer.state is not PeerState.IDLE and peer.name not in passed]
         if not others:
             return []
         onward = {key: out for key, value in taken.items() if (out := self._table.onward(key, value, now)) is not None}
         if not onward:
             return []
-        ready = [peer for peer in others if _can_take(peer) and not peer.pending]
-        if ready and not self._may_send(now):
-            self.suppressed += 1
-            ready = []
-        for peer in others:
-            if peer not in ready:
-                self._note(peer, onward)
-        hops = (*path, self._node)
+        free = [peer for peer in others if _is_free(peer)]
+        later = [peer for peer in others if not _is_free(peer)]
+        if free and not self._may_send(now):
+            self._counters["rate_limited"] += 1
+            free, later = [], others
+        for peer in later:
+            self.note(peer, onward)
+        hops = (*path, self._node) if len(path) < MOST_HOPS else (self._node,)
         messages = [Publish(self._area, portion, hops) for portion in portions(onward.items())]
-        return [Send(peer.name, message) for peer in ready for message in messages]
+        return [Send(peer.name, message) for peer in free for message in messages]
 
-    def note_again(self, peer: Peer, values: Mapping[str, Value]) -> None:
-        """They were for the peer, and its link did not take them."""
-        self._note(peer, values)
-
-    def _note(self, peer: Peer, values: Mapping[str, Value]) -> None:
-        if peer.again:
+    def note(self, peer: Peer, values: Mapping[str, Value]) -> None:
+        """They are for the peer, and cannot go now."""
+        if peer.again or peer.state is PeerState.IDLE:
             return
         pending = peer.pending
         for key, value in values.items():
             pending[key] = value.data is not None or pending.get(key, False)
-        if len(pending) > MOST_PENDING:
+        if len(pending) > self._most:
             pending.clear()
             peer.again = True
-            self.overruns += 1
+            self._counters["overruns"] += 1
 
     def drain(self, peers: Iterable[Peer], now: float) -> Iterator[Send]:
         """One message of what was noted to each peer that can take it."""
-        waiting = [peer for peer in peers if peer.pending and _can_take(peer)]
+        waiting = [peer for peer in peers if peer.pending and peer.can_take]
         if waiting and self._may_send(now):
             for peer in waiting:
                 yield from self._some(peer, now)
@@ -92,5 +91,5 @@ class Flood:
         return Value(value.version, value.originator, None, value.ttl_ms, value.ttl_version, value.hash)
 
 
-def _can_take(peer: Peer) -> bool:
-    return peer.state is PeerState.INITIALIZED and not peer.blocked
+def _is_free(peer: Peer) -> bool:
+    return peer.can_take and not peer.pending

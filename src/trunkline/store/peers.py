@@ -7,13 +7,15 @@
 1. What a state does with an event is a table; a pair that is not in it is a defect and raises.
 2. A failure of whatever kind is one step of that peer's backoff, and of no other's; a success takes all steps back. An
    inconsistency is no failure: the peer is synced again at once.
-3. At most `limit` syncs run at a time. It begins at 2 and doubles with every success up to 32.
+3. At most `limit` syncs run at a time. It begins at 2 and doubles with every success up to 32. Peers that failed when they were
+   last asked take at most half of it: those that do not answer never hold up those that do.
 4. Every sync has a number of its own; a connection that is gone takes its number with it.
+5. An idle peer waits for nothing but its next sync, which finds whatever was to be sent to it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
@@ -56,7 +58,7 @@ TRANSITIONS: Final = {
 """A deleted peer is gone: no state leads there."""
 
 
-@dataclass
+@dataclass(eq=False)
 class Peer:
     name: str
     backoff: Backoff
@@ -76,7 +78,7 @@ class Peer:
     pending: dict[str, bool] = field(default_factory=dict)
     """Keys to flood later; True: with their bytes."""
     again: bool = False
-    """A sync must follow the open one: too many keys waited and were dropped, or something was found not to fit."""
+    """A sync must follow, or follow the open one: too many keys waited and were dropped, or something did not fit."""
     blocked: bool = False
     """Its link's queue is full."""
 
@@ -87,6 +89,14 @@ class Peer:
         if after is not self.state:
             self.flaps += (self.state is _D) + (after is _D)
             self.state, self.since = after, now
+        if after is _I:
+            self.sync, self.again = None, False
+            self.pending.clear()
+
+    @property
+    def can_take(self) -> bool:
+        """Changes may be flooded to it now."""
+        return self.state is _D and not self.blocked
 
 
 class Peers:
@@ -121,7 +131,7 @@ class Peers:
 
     def failed(self, peer: Peer, reason: str, now: float) -> None:
         peer.step(PeerEvent.API_ERROR, now)
-        peer.sync, peer.reason = None, reason
+        peer.reason = reason
         peer.failures += 1
         peer.retry_at = now + peer.backoff.after_failure()
 
@@ -131,29 +141,32 @@ class Peers:
         peer.backoff.success()
         self.limit = min(HIGHEST_LIMIT, self.limit * 2)
 
-    def inconsistent(self, peer: Peer, now: float) -> None:
-        peer.step(PeerEvent.INCONSISTENCY_DETECTED, now)
-        peer.sync, peer.retry_at = None, 0.0
-
     # -- who is next
 
     def running(self) -> int:
         return sum(peer.sync is not None for peer in self.by_name.values())
 
-    def ready(self, now: float) -> Iterator[Peer]:
-        """Idle peers that may sync now, as many as the limit leaves room for."""
-        idle = [p for p in self.by_name.values() if p.linked and p.state is _I and p.sync is None and p.retry_at <= now]
-        return iter(idle[: max(0, self.limit - self.running())] if idle else ())
+    def ready(self, now: float) -> list[Peer]:
+        """Who may begin a sync now: idle peers and those that need another one, as many as the limit leaves room for."""
+        waiting = [p for p in self.by_name.values() if p.sync is None and (p.state is _I or p.again)]
+        waiting = [p for p in waiting if p.linked and not p.blocked and p.retry_at <= now]
+        if not waiting:
+            return []
+        sound = [p for p in waiting if not p.backoff.failures]
+        doubtful = sorted((p for p in waiting if p.backoff.failures), key=lambda p: p.retry_at)
+        asked = sum(p.sync is not None and p.backoff.failures > 0 for p in self.by_name.values())
+        chosen = sound + doubtful[: max(0, self.limit // 2 - asked)]
+        return chosen[: max(0, self.limit - self.running())]
 
     def in_turn(self) -> Peer | None:
         """One that is in step; the next call names the next one."""
         for name, peer in self.by_name.items():
-            if peer.state is _D:
+            if peer.can_take:
                 self._turn.setdefault(name)
         for name in list(self._turn):
             del self._turn[name]
-            peer_or_none = self.by_name.get(name)
-            if peer_or_none is not None and peer_or_none.state is _D and peer_or_none.sync is None:
+            found = self.by_name.get(name)
+            if found is not None and found.can_take and found.sync is None:
                 self._turn[name] = None
-                return peer_or_none
+                return found
         return None

@@ -20,7 +20,9 @@ class Settings:
     first_backoff: float = 0.5
     longest_backoff: float = 60.0
     flood_rate: Rate | None = None
-    """Publications per second to each peer, and how many at once; None: as they come."""
+    """Publications per second, each to all peers, and how many at once; None: as they come."""
+    most_pending: int = 10_000
+    """Keys that wait for one peer; beyond, a sync finds what it lacks."""
     synced_seconds: float | None = None
     """How long an area without peers waits before it counts as synced; None: not at all."""
     link_seconds: float = 5.0

@@ -22,6 +22,10 @@ def site_area(site: str) -> str:
     return _SITE + site
 
 
+def _is_open_to(area: str, node: NodeId) -> bool:
+    return not area.startswith(_SITE) or area == site_area(node.site)
+
+
 class Store:
     def __init__(
         self,
@@ -32,6 +36,9 @@ class Store:
         noted: tuple[str, ...] = (),
     ) -> None:
         names = dict.fromkeys((FLEET, site_area(node.site), *areas))
+        for name in names:
+            if not _is_open_to(name, node):
+                raise Invalid(f"area {name!r}", f"it is another site's, and {node} is not of it", "join areas of other names")
         self.areas = {name: Area(str(node), name, random, settings, noted if name == FLEET else ()) for name in names}
 
     @property
@@ -43,6 +50,15 @@ class Store:
         if found is None:
             raise Invalid(f"area {name!r}", "this node is not in it", f"ask for one of {', '.join(sorted(self.areas))}")
         return found
+
+    @property
+    def synced(self) -> bool:
+        """Every area was in step, once; one without peers always is."""
+        return all(area.synced for area in self.areas.values())
+
+    def peers_known(self, now: float) -> None:
+        for area in self.areas.values():
+            area.peers_known(now)
 
     def link_up(self, peer: NodeId, now: float) -> list[Send]:
         return [send for area in self._shared_with(peer) for send in area.link_up(str(peer), now)]
@@ -59,7 +75,7 @@ class Store:
 
     def receive(self, peer: NodeId, message: Message, now: float) -> list[Send]:
         area = self.areas.get(message.area)
-        if message.area.startswith(_SITE) and message.area != site_area(peer.site):
+        if not _is_open_to(message.area, peer):
             raise RemoteProtocolError("store message", f"{peer} is not of area {message.area[:80]}", "run an unmodified node")
         if area is not None:
             return area.receive(str(peer), message, now)
@@ -73,4 +89,4 @@ class Store:
         return [send for area in self.areas.values() for send in area.tick(now)]
 
     def _shared_with(self, peer: NodeId) -> Iterable[Area]:
-        return (a for name, a in self.areas.items() if not name.startswith(_SITE) or name == site_area(peer.site))
+        return (area for name, area in self.areas.items() if _is_open_to(name, peer))

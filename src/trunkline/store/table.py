@@ -11,10 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from math import inf
+from zlib import crc32
 
 import msgspec
 
-from trunkline.store.digest import MASK, Digest, Leaf
+from trunkline.store.digest import LEAVES, MASK, Digest, Leaf
 from trunkline.store.expiry import NEVER, Wheel, span_of
 from trunkline.store.values import INFINITE, Header, Outcome, Reason, Value, hashes, merge, refusals
 
@@ -38,7 +39,9 @@ class Merged:
     taken: dict[str, Value] = field(default_factory=dict)
     """As it came."""
     refreshed: set[str] = field(default_factory=set)
-    """Those of them whose ttl alone moved."""
+    """Those of them whose ttl alone moved, of a value that was shown before."""
+    overridden: dict[str, str] = field(default_factory=dict)
+    """The originator before, of those that have another one now."""
     refused: dict[str, Reason] = field(default_factory=dict)
 
 
@@ -47,7 +50,10 @@ class Table:
         self.entries: dict[str, Entry] = {}
         self.digest = Digest()
         self._decrement, self._near = decrement_ms, near_ms
+        self._hidden = (near_ms + decrement_ms + 1) / 1000
         self._wheel = Wheel()
+        self.bytes = 0
+        """Of all values."""
 
     def __len__(self) -> int:
         return len(self.entries)
@@ -56,69 +62,81 @@ class Table:
 
     def take(self, values: Mapping[str, Value], now: float) -> Merged:
         """The hot path of the store: what most values need stands here, the rest in functions."""
-        merged, entries, digest = Merged(refused=refusals(values)), self.entries, self.digest
+        merged, entries, leaves = Merged(refused=refusals(values)), self.entries, self.digest.by_index
         refused = merged.refused
-        ttl_ms, ends, span, armed = 0, 0.0, 0, list[str]()
-        for (key, value), word in zip(values.items(), hashes(values), strict=True):
-            if key in refused:
-                continue
+        allowed = {key: value for key, value in values.items() if key not in refused} if refused else values
+        ttl_ms, ends, span, armed, grown = 0, 0.0, 0, list[str](), 0
+        for (key, value), word in zip(allowed.items(), hashes(allowed), strict=True):
             data = value.data
             if data is not None and word != value.hash:
                 refused[key] = Reason.WRONG_HASH
                 continue
             entry = entries.get(key)
-            if entry is not None and (data is None or value.version <= entry.value.version):
-                outcome = merge(entry.value, value)
-                if outcome is Outcome.REFRESHED:
-                    merged.refreshed.add(key)
-                    value = _with_ttl(entry.value, value.ttl_ms, value.ttl_version)
-                elif isinstance(outcome, Reason):
-                    refused[key] = outcome
-                    continue
+            if entry is not None:
+                old = entry.value
+                if data is None or value.version <= old.version:
+                    outcome = merge(old if data is None or entry.ends > now else None, value)
+                    if outcome is Outcome.REFRESHED:
+                        if entry.ends - now >= self._hidden:
+                            merged.refreshed.add(key)
+                        value = _with_ttl(old, value.ttl_ms, value.ttl_version)
+                    elif isinstance(outcome, Reason):
+                        refused[key] = outcome
+                        continue
             elif data is None:
                 refused[key] = Reason.INCONSISTENT
                 continue
             if value.ttl_ms != ttl_ms:
-                ttl_ms = value.ttl_ms
+                ttl_ms, armed = value.ttl_ms, []
                 ends = inf if ttl_ms == INFINITE else now + ttl_ms / 1000
                 span = NEVER if ttl_ms == INFINITE else span_of(ends)
-                armed = [] if ttl_ms == INFINITE else self._wheel.span(span)
             added = value.hash * (2 * value.ttl_version + 1)
             if entry is None:
-                leaf = digest.leaf_of(key)
+                leaf = leaves.get(crc32(key.encode()) % LEAVES) or self.digest.leaf_of(key)
                 leaf.keys[key] = None
                 leaf.sum = (leaf.sum + added) & MASK
                 entries[key] = Entry(value, ends, span, leaf)
-                armed.append(key)
+                grown += len(data or b"")
             else:
-                old, leaf = entry.value, entry.leaf
+                leaf = entry.leaf
                 leaf.sum = (leaf.sum + added - old.hash * (2 * old.ttl_version + 1)) & MASK
                 entry.value, entry.ends = value, ends
-                if span < entry.armed or not entry.armed:
-                    entry.armed = span
-                    armed.append(key)
+                if data is not None:
+                    grown += len(data) - len(old.data or b"")
+                if old.originator != value.originator:
+                    merged.overridden[key] = old.originator
+                if span >= entry.armed:
+                    continue
+                self._wheel.left_behind += entry.armed != NEVER
+                entry.armed = span
+            if span != NEVER:
+                armed = armed or self._wheel.span(span)
+                armed.append(key)
+        self.bytes += grown
         merged.taken = {k: v for k, v in values.items() if k not in refused} if refused else dict(values)
+        if self._wheel.is_worn(len(entries)):
+            self._wheel.renew((key, entry.armed) for key, entry in entries.items())
         return merged
 
-    def expire(self, now: float) -> list[str]:
-        """Keys that are gone now."""
-        gone = []
+    def expire(self, now: float) -> dict[str, Value]:
+        """What is gone now, as it was."""
+        gone = {}
         for key, span in self._wheel.due(now, EXPIRE_AT_ONCE):
             entry = self.entries.get(key)
             if entry is None or entry.armed != span:
-                continue
-            if entry.ends <= now:
+                self._wheel.left_behind -= 1
+            elif entry.ends <= now:
                 self._drop(key, entry)
-                gone.append(key)
-            elif entry.ends is inf:
-                entry.armed = NEVER
+                gone[key] = entry.value
             else:
-                entry.armed = span_of(entry.ends)
-                self._wheel.arm(key, entry.armed)
+                entry.armed = NEVER if entry.ends == inf else span_of(entry.ends)
+                if entry.armed != NEVER:
+                    self._wheel.arm(key, entry.armed)
         return gone
 
     def _drop(self, key: str, entry: Entry) -> None:
         del self.entries[key]
+        self.bytes -= len(entry.value.data or b"")
         leaf = entry.leaf
         del leaf.keys[key]
         leaf.sum = (leaf.sum - entry.value.hash * (2 * entry.value.ttl_version + 1)) & MASK
@@ -134,7 +152,7 @@ class Table:
         return None if left <= 0 and left != INFINITE else _with_ttl(entry.value, left, entry.value.ttl_version)
 
     def _left(self, entry: Entry, now: float) -> int:
-        return INFINITE if entry.ends is inf else int((entry.ends - now) * 1000) - self._decrement
+        return INFINITE if entry.ends == inf else int((entry.ends - now) * 1000) - self._decrement
 
     def shown(self, key: str, now: float) -> Value | None:
         """What a dump or a subscriber sees: not what is about to end."""

@@ -19,19 +19,23 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from enum import Enum, StrEnum
 from hashlib import blake2b
-from struct import Struct
-from typing import ClassVar, Final
+from struct import Struct, unpack
+from typing import Final
 
 import msgspec
+
+from trunkline.core.errors import Invalid
 
 INFINITE: Final = -(2**31)
 """A ttl in milliseconds that never ends."""
 MAX_VERSION: Final = 2**64 - 1  # the widest integer of the wire format
+MAX_TTL: Final = 2**50  # 35,000 years; in milliseconds still exact as a float
 MAX_KEY: Final = 256
 MAX_VALUE: Final = 64 * 1024  # the store is for hints and membership, and every node holds all of it
 
-_FIELDS = Struct(">QHHB").pack
+_FIELDS = Struct(">QIIB").pack
 _WORD = 2**64 - 1
+_NO_WORD = bytes(8)
 
 
 class Value(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -53,7 +57,6 @@ class Header(msgspec.Struct, frozen=True, array_like=True, gc=False):
     originator: str
     hash: int
     ttl_version: int
-    data: ClassVar[None] = None
 
 
 class Reason(StrEnum):
@@ -84,21 +87,15 @@ class Order(Enum):
 
 def hashes(values: Mapping[str, Value]) -> list[int]:
     """Of each value: 8 bytes of BLAKE2b over its fields, each with its length or of a fixed one; of a refresh: 0."""
-    to_int = int.from_bytes
-    return [
-        0
-        if value.data is None
-        else to_int(
-            blake2b(
-                _FIELDS(value.version & _WORD, len(k := key.encode()), len(o := value.originator.encode()), value.erased)
-                + k
-                + o
-                + value.data,
-                digest_size=8,
-            ).digest()
-        )
-        for key, value in values.items()
-    ]
+    words, join = list[bytes](), b"".join
+    for key, value in values.items():
+        if (data := value.data) is None:
+            words.append(_NO_WORD)
+        else:
+            name, originator = key.encode(), value.originator.encode()
+            fields = _FIELDS(value.version & _WORD, len(name), len(originator), value.erased)
+            words.append(blake2b(join((fields, name, originator, data)), digest_size=8).digest())
+    return list(unpack(f">{len(words)}Q", join(words)))
 
 
 def sealed(
@@ -106,7 +103,10 @@ def sealed(
 ) -> Value:
     """The value with its hash."""
     value = Value(version, originator, data, ttl_ms, ttl_version, 0, erased)
-    return msgspec.structs.replace(value, hash=hashes({key: value})[0])
+    try:
+        return msgspec.structs.replace(value, hash=hashes({key: value})[0])
+    except UnicodeEncodeError as error:
+        raise Invalid(f"key {key[:80]!r}", f"it is not text: {error}", "give a name of whole characters") from None
 
 
 def refresh_of(stored: Value, ttl_ms: int) -> Value:
@@ -137,17 +137,20 @@ def refusals(values: Mapping[str, Value]) -> dict[str, Reason]:
     return {
         key: reason
         for key, v in values.items()
-        if not (v.ttl_ms > 0 and v.data is not None and v.version > 0 and len(v.data) <= MAX_VALUE)
-        or v.ttl_version < 0
+        if (data := v.data) is None
+        or key[4:5] == ":"  # perhaps bound: a look at half the price of `startswith`
+        or not 0 < v.ttl_ms <= MAX_TTL
+        or not 0 < v.version <= MAX_VERSION
+        or not 0 <= v.ttl_version <= MAX_VERSION
+        or len(data) > MAX_VALUE
         or not 0 < len(key) <= MAX_KEY
         or len(v.originator) > MAX_KEY
-        or key.startswith(_BOUND)
         if (reason := refusal(key, v)) is not None
     }
 
 
 def refusal(key: str, value: Value) -> Reason | None:
-    if value.ttl_ms <= 0 and value.ttl_ms != INFINITE:
+    if not 0 < value.ttl_ms <= MAX_TTL and value.ttl_ms != INFINITE:
         return Reason.INVALID_TTL
     if value.data is not None and value.version <= 0:
         return Reason.OLD_VERSION
@@ -200,19 +203,20 @@ def compare(first: Value | Header, second: Value | Header) -> Order:
         if first.ttl_version == second.ttl_version:
             return Order.TIED
         return Order.FIRST if first.ttl_version > second.ttl_version else Order.SECOND
-    if first.data is None or second.data is None:
+    if isinstance(first, Header) or isinstance(second, Header) or first.data is None or second.data is None:
         return Order.UNKNOWN
-    if first.data == second.data:
+    mine, other = (first.erased, first.data), (second.erased, second.data)
+    if mine == other:
         return Order.TIED
-    return Order.FIRST if first.data > second.data else Order.SECOND
+    return Order.FIRST if mine > other else Order.SECOND
 
 
 def difference(
     mine: Mapping[str, Value | Header], theirs: Mapping[str, Value | Header], keys: Iterable[str] | None = None
 ) -> tuple[list[str], list[str]]:
     """Keys to give and keys to want, of `keys` (all of mine, unless told) and all of theirs."""
-    names = mine.keys() if keys is None else set(keys)
-    give, want = [key for key in names if key not in theirs], []
+    names = mine.keys() if keys is None else dict.fromkeys(keys)
+    give, want = [] if names == theirs.keys() else [key for key in names if key not in theirs], list[str]()
     for key, other in theirs.items():
         own = mine.get(key)
         if own is None:

@@ -2,15 +2,18 @@
 
 1. A watch begins with the names of all keys there are; their values are read when the client takes them, as they are then.
 2. Changes wait, one per key: a later one takes the place of an earlier one, and says how many it stands for. So a slow client
-   sees fewer steps and always the last one.
-3. At most `MOST_WAITING` keys wait. Beyond, they are dropped, the client is told how many changes it missed (`Missed`), and
+   sees fewer steps and always the last one, and a key that never rests keeps no other one waiting.
+3. At most `most` keys wait. Beyond, they are dropped, the client is told how many changes it missed (`Missed`), and
    what is there now is shown from the beginning. So a client that never reads costs a bounded number of names.
+4. Whatever a client was told of and is no longer there for it, it is told: expired, erased, or now of an originator it does not
+   watch. A value that is about to end is not told, only its end; if a refresh saves it, it is told as a value.
+5. A signal comes after the keys that changed before it.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
@@ -21,6 +24,7 @@ from trunkline.store.values import Value
 
 MOST_WAITING: Final = 10_000
 MOST_SIGNALS: Final = 1_000
+MOST_LOOKS: Final = 10_000  # some milliseconds, in a store where the filter matches few keys
 
 
 class Kind(StrEnum):
@@ -29,6 +33,7 @@ class Kind(StrEnum):
     TTL = "ttl"
     """The same value lives longer."""
     ERASED = "erased"
+    """By somebody, or, without a value, for this client alone: the key has an originator now that it does not watch."""
     EXPIRED = "expired"
 
 
@@ -66,26 +71,32 @@ class Missed:
 WatchEvent = KeyEvent | Missed | Signal
 
 
-@dataclass
+@dataclass(eq=False)
 class Watch:
     """`read` it through its area. `wake` is called whenever there is something after there was nothing."""
 
     filter: Filter
     with_ttl: bool = False
     wake: Callable[[], None] = lambda: None
+    most: int = MOST_WAITING
     _todo: deque[str] | None = None
-    _waiting: dict[str, KeyEvent] = field(default_factory=dict)
-    _signals: deque[Signal] = field(default_factory=lambda: deque(maxlen=MOST_SIGNALS))
+    _waiting: dict[str | Signal, KeyEvent | Signal] = field(default_factory=dict)
+    _keys: int = 0
+    """How many of those are keys."""
     _missed: int = 0
 
     @property
     def is_empty(self) -> bool:
-        return self._todo is None and not self._waiting and not self._signals and not self._missed
+        return self._todo is None and not self._waiting and not self._missed
+
+    @property
+    def waiting(self) -> int:
+        return len(self._waiting)
 
     # -- from the store
 
     def restart(self, keys: Iterable[str]) -> None:
-        self._todo = deque(key for key in keys if self.filter.matches_key(key) or self.filter.originators)
+        self._todo = deque(keys)
 
     def tell(self, event: KeyEvent) -> None:
         if event.kind is Kind.TTL and not self.with_ttl:
@@ -94,17 +105,27 @@ class Watch:
             self._missed += 1
             return
         was_empty = self.is_empty
-        before = self._waiting.pop(event.key, None)
-        if before is None and len(self._waiting) >= MOST_WAITING:
-            self._missed = 1 + sum(1 + waiting.skipped for waiting in self._waiting.values())
-            self._waiting.clear()
+        before = self._waiting.get(event.key)
+        if before is None and self._keys >= self.most:
+            self._drop_keys()
         else:
+            self._keys += before is None
             self._waiting[event.key] = _after(before, event)
         self._wake_if(was_empty)
 
+    def _drop_keys(self) -> None:
+        events = self._waiting.values()
+        self._missed = 1 + sum(1 + waiting.skipped for waiting in events if isinstance(waiting, KeyEvent))
+        self._waiting = {waiting: waiting for waiting in events if isinstance(waiting, Signal)}
+        self._keys = 0
+
     def signal(self, signal: Signal) -> None:
+        """The same one once, when it came last; beyond the bound the oldest goes."""
         was_empty = self.is_empty
-        self._signals.append(signal)
+        self._waiting.pop(signal, None)
+        if len(self._waiting) - self._keys >= MOST_SIGNALS:
+            del self._waiting[next(waiting for waiting in self._waiting if isinstance(waiting, Signal))]
+        self._waiting[signal] = signal
         self._wake_if(was_empty)
 
     def _wake_if(self, was_empty: bool) -> None:
@@ -114,38 +135,43 @@ class Watch:
     # -- to the client
 
     def take(self, most: int, shown: Callable[[str], Value | None], all_keys: Callable[[], Iterable[str]]) -> list[WatchEvent]:
-        """`shown` is what may be seen of a key now."""
+        """`shown` is what may be seen of a key now. Nothing may come although there is more: then `wake` was called again."""
         events: list[WatchEvent] = []
         if self._missed:
             events.append(Missed(self._missed))
             self._missed = 0
             self.restart(all_keys())
         if self._todo is not None:
-            self._take_snapshot(events, most, shown)
+            self._take_snapshot(self._todo, events, most, shown)
         while self._todo is None and self._waiting and len(events) < most:
-            events.append(self._waiting.pop(next(iter(self._waiting))))
-        if self._todo is None and not self._waiting:
-            events += self._signals
-            self._signals.clear()
+            event = self._waiting.pop(next(iter(self._waiting)))
+            self._keys -= isinstance(event, KeyEvent)
+            events.append(event)
+        if not events and not self.is_empty:
+            self.wake()
         return events
 
-    def _take_snapshot(self, events: list[WatchEvent], most: int, shown: Callable[[str], Value | None]) -> None:
-        todo = self._todo
-        assert todo is not None
-        while todo and len(events) < most:
+    def _take_snapshot(
+        self, todo: deque[str], events: list[WatchEvent], most: int, shown: Callable[[str], Value | None]
+    ) -> None:
+        looks = MOST_LOOKS
+        while todo and looks and len(events) < most:
             key = todo.popleft()
+            looks -= 1
+            if not self.filter.may_match(key):
+                continue
             value = shown(key)
             if value is not None and self.filter.matches(key, value):
-                self._waiting.pop(key, None)
+                self._keys -= self._waiting.pop(key, None) is not None
                 events.append(KeyEvent(Kind.VALUE, key, value))
-        if not todo:
+        if not todo and len(events) < most:
             self._todo = None
             events.append(Signal(SignalKind.SNAPSHOT_DONE))
 
 
-def _after(before: KeyEvent | None, event: KeyEvent) -> KeyEvent:
+def _after(before: KeyEvent | Signal | None, event: KeyEvent) -> KeyEvent:
     """A longer life does not hide that the value is new."""
-    if before is None:
+    if not isinstance(before, KeyEvent):
         return event
     kind = before.kind if event.kind is Kind.TTL and before.kind is Kind.VALUE else event.kind
     return KeyEvent(kind, event.key, event.value, before.skipped + 1)
@@ -167,25 +193,36 @@ class Watches:
         watch.wake()
 
     def remove(self, watch: Watch) -> None:
-        self._watches.remove(watch)
+        if watch in self._watches:
+            self._watches.remove(watch)
 
     def read(self, watch: Watch, most: int, now: float) -> list[WatchEvent]:
         return watch.take(most, lambda key: self._table.shown(key, now), lambda: self._table.entries)
 
     def tell_of(self, merged: Merged, now: float) -> None:
         for key in merged.taken if self._watches else ():
-            value = self._table.outgoing(key, now)
-            if value is None:
-                continue
-            kind = Kind.TTL if key in merged.refreshed else Kind.ERASED if value.erased else Kind.VALUE
+            before = merged.overridden.get(key)
+            value = self._table.entries[key].value
+            event = self._event(key, key in merged.refreshed, now)
             for watch in self._watches:
                 if watch.filter.matches(key, value):
-                    watch.tell(KeyEvent(kind, key, value))
+                    if event is not None:
+                        watch.tell(event)
+                elif before is not None and watch.filter.matches_originator(key, before):
+                    watch.tell(KeyEvent(Kind.ERASED, key))
 
-    def tell_expired(self, keys: Iterable[str]) -> None:
-        for key in keys if self._watches else ():
-            for watch in self._watches:
-                if watch.filter.matches_key(key):
+    def _event(self, key: str, is_refresh: bool, now: float) -> KeyEvent | None:
+        """None: there is nothing to tell of what was taken."""
+        stored = self._table.entries[key].value
+        if stored.erased:
+            return None if is_refresh else KeyEvent(Kind.ERASED, key, stored)
+        shown = self._table.shown(key, now)
+        return None if shown is None else KeyEvent(Kind.TTL if is_refresh else Kind.VALUE, key, shown)
+
+    def tell_expired(self, gone: Mapping[str, Value]) -> None:
+        for key, value in gone.items() if self._watches else ():
+            for watch in self._watches if not value.erased else ():
+                if watch.filter.matches(key, value):
                     watch.tell(KeyEvent(Kind.EXPIRED, key))
 
     def signal(self, kind: SignalKind, peer: str = "") -> None:

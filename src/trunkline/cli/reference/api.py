@@ -15,6 +15,7 @@ from trunkline.core.config import ApiConfig, TokenConfig
 from trunkline.core.secret import Secret
 
 _NOBODY = SimpleNamespace(**dict.fromkeys(("inject", "status", "topology", "trunk", "store", "checks")))
+_PLACES = {"area": "fleet", "key": "app/lamp", "site": "lyon", "node": "node-1"}
 _SOME_TOKEN = TokenConfig(name="reference", sha256=Secret("0" * 64))
 
 
@@ -52,7 +53,8 @@ def _operation(path: str, method: str, operation: dict[str, Any]) -> Iterator[st
         yield from (operation["description"], "")
     for parameter in operation.get("parameters", ()):
         need = "" if parameter.get("required") else "; may be left out"
-        yield from (f"- `{parameter['name']}` in the {parameter['in']}{need}", "")
+        about = f": {parameter['description']}" if parameter.get("description") else ""
+        yield from (f"- `{parameter['name']}` in the {parameter['in']}{need}{about}", "")
     yield from ("```sh", _curl(method, path, operation), "```", "")
     yield from _example(operation["responses"]["200"])
     refusals = [status for status in operation["responses"] if status not in ("200", "default")]
@@ -64,7 +66,10 @@ def _curl(method: str, path: str, operation: dict[str, Any]) -> str:
     token = " -H @auth.txt" if operation.get("security") else ""
     body = operation.get("requestBody", {}).get("content", {}).get("application/json", {}).get("example")
     data = f" -H 'Content-Type: application/json' -d '{json.dumps(body)}'" if body is not None else ""
-    return f"curl{token}{data} http://127.0.0.1:8400{path.replace('{area}', 'fleet')}"
+    verb = f" -X {method}" if method not in ("GET", "POST") or (method == "POST" and body is None) else ""
+    for name, example in _PLACES.items():
+        path = path.replace(f"{{{name}}}", example)
+    return f"curl{verb}{token}{data} 'http://127.0.0.1:8400{path}'"
 
 
 def _example(answer: dict[str, Any]) -> Iterator[str]:

@@ -24,14 +24,6 @@ def stores_equal(universe: Universe) -> Iterator[Failure]:
             yield Failure("G2", f"the stores of {first} and {host} differ at {_some(keys)}")
 
 
-def own_keys_hold(universe: Universe) -> Iterator[Failure]:
-    for host, node in universe.store_nodes.items():
-        for key, data in node.own.items():
-            entry = node.store.table.entries.get(key)
-            if entry is None or entry.value.data != data:
-                yield Failure("G2", f"{host} set {key} and its store has another value")
-
-
 def entries_delivered(universe: Universe) -> Iterator[Failure]:
     for origin, database in universe.databases.items():
         log = database.log
@@ -67,8 +59,8 @@ def acknowledged(universe: Universe) -> Iterator[Failure]:
                 yield Failure("acks", f"{origin} does not know that {site} has everything up to {head.seq}")
 
 
-def _values(universe: Universe, host: str) -> dict[str, tuple[int, str, bytes | None]]:
-    return {key: (value.version, value.originator, value.data) for key, value in universe.stores[host].table.values()}
+def _values(universe: Universe, host: str) -> dict[str, tuple[int, str, bytes | None, bool]]:
+    return {key: (v.version, v.originator, v.data, v.erased) for key, v in universe.stores[host].table.values()}
 
 
 def _some(things: Sequence[object]) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Collection
 from trunkline.core.errors import Invalid
 from trunkline.core.ids import ALL_SITES
 from trunkline.node.sim.faults import Subject, kind_of
-from trunkline.node.sim.history import Event, Fault, Put, Write
+from trunkline.node.sim.history import Change, Event, Fault, Read, Write
 from trunkline.node.sim.setup import Setup
 
 
@@ -20,7 +20,7 @@ def check_event(event: Event, setup: Setup, store_nodes: Collection[str]) -> Non
         case Write():
             destinations = [d for _, named in event.messages for d in named]
             _check(event, [event.site, *destinations], (*setup.sites, ALL_SITES))
-        case Put():
+        case Change() | Read():
             _check(event, [event.node], store_nodes)
 
 

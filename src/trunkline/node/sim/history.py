@@ -4,7 +4,11 @@
     5.000 cut leaf>relay for 2.500      a subject is a host or disk, a way (a>b), a link (a<>b) or a group (a,b)
     5.100 slow hub<>relay for 3.000 by 0.800
     6.000 write leaf status>hub,relay policy>*      one transaction: client>destinations per message
-    7.000 put b k1 of 3                 node b sets its key k1 to some bytes; `of` tells its versions apart
+    7.000 put b app:k1 of 3 for 2.000   a client of node b writes a key once, to live for 2 seconds; `of` tells its bytes apart
+    7.100 persist b app:k1 of 4         b keeps the key at other bytes, with the store's usual ttl
+    7.200 set c app:k2 of 5 for ever    c keeps a key until somebody else writes it, with an infinite ttl
+    7.300 unset b app:k1 of 6           written once more and left to expire; also: clear b app:k1, erase b app:k1
+    7.400 read b 5                      b's watcher takes up to five events
 
 A fault carries its own end, so any event can be taken away and the rest still means the same. Times are in milliseconds at
 the finest: what is printed is exactly what was run.
@@ -15,6 +19,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from enum import StrEnum
+from math import inf
 from pathlib import Path
 
 from trunkline.core.errors import Invalid
@@ -56,24 +62,68 @@ class Write:
         return " ".join([f"{self.at:.3f} write {self.site}", *(f"{c}>{','.join(d)}" for c, d in self.messages)])
 
 
+class Verb(StrEnum):
+    """What a client does to a key."""
+
+    PUT = "put"
+    SET = "set"
+    PERSIST = "persist"
+    UNSET = "unset"
+    CLEAR = "clear"
+    ERASE = "erase"
+
+
+EVER = inf
+
+
 @dataclass(frozen=True)
-class Put:
-    """A node keeps a key of its own at some bytes."""
+class Change:
+    """A client of a node changes a key."""
+
+    at: float
+    verb: Verb
+    node: str
+    key: str
+    number: int = 0
+    """Tells its bytes from all others'; 0: it has none."""
+    seconds: float = 0.0
+    """To live; 0: as usual, EVER: no end."""
+
+    @property
+    def end(self) -> float:
+        return self.at
+
+    @property
+    def data(self) -> bytes:
+        return f"{self.number} of {self.node}".encode()
+
+    @property
+    def what(self) -> str:
+        number = f" of {self.number}" if self.number else ""
+        length = " for ever" if self.seconds == EVER else f" for {self.seconds:.3f}" if self.seconds else ""
+        return f"{self.key}{number}{length}"
+
+    def __str__(self) -> str:
+        return f"{self.at:.3f} {self.verb} {self.node} {self.what}"
+
+
+@dataclass(frozen=True)
+class Read:
+    """A node's watcher takes some events."""
 
     at: float
     node: str
-    key: str
-    version: int
+    most: int
 
     @property
     def end(self) -> float:
         return self.at
 
     def __str__(self) -> str:
-        return f"{self.at:.3f} put {self.node} {self.key} of {self.version}"
+        return f"{self.at:.3f} read {self.node} {self.most}"
 
 
-Event = Fault | Write | Put
+Event = Fault | Write | Change | Read
 
 _TIME = r"(?P<at>\d+(?:\.\d+)?)"
 _LINES: tuple[tuple[re.Pattern[str], Callable[[dict[str, str]], Event]], ...] = (
@@ -82,14 +132,25 @@ _LINES: tuple[tuple[re.Pattern[str], Callable[[dict[str, str]], Event]], ...] = 
         lambda f: Write(float(f["at"]), f["site"], tuple(map(_message, f["messages"].split()))),
     ),
     (
-        re.compile(rf"{_TIME} put (?P<node>\S+) (?P<key>\S+) of (?P<version>\d+)"),
-        lambda f: Put(float(f["at"]), f["node"], f["key"], int(f["version"])),
+        re.compile(
+            rf"{_TIME} (?P<verb>{'|'.join(Verb)}) (?P<node>\S+) (?P<key>\S+)"
+            r"(?: of (?P<number>\d+))?(?: for (?P<seconds>[\d.]+|ever))?"
+        ),
+        lambda f: Change(float(f["at"]), Verb(f["verb"]), f["node"], f["key"], int(f["number"] or 0), _seconds(f["seconds"])),
+    ),
+    (
+        re.compile(rf"{_TIME} read (?P<node>\S+) (?P<most>\d+)"),
+        lambda f: Read(float(f["at"]), f["node"], int(f["most"])),
     ),
     (
         re.compile(rf"{_TIME} (?P<kind>[a-z]+) (?P<subject>\S+)(?: for (?P<seconds>[\d.]+))?(?: by (?P<amount>-?[\d.]+))?"),
         lambda f: Fault(float(f["at"]), f["kind"], f["subject"], float(f["seconds"] or 0), float(f["amount"] or 0)),
     ),
 )
+
+
+def _seconds(text: str | None) -> float:
+    return EVER if text == "ever" else float(text or 0)
 
 
 def _message(text: str) -> tuple[str, tuple[str, ...]]:
@@ -101,7 +162,9 @@ def parse_event(line: str) -> Event:
     for pattern, make in _LINES:
         if found := pattern.fullmatch(line):
             return make(found.groupdict())
-    raise Invalid(f"event {line!r}", "it is neither a fault nor a write nor a put", "see `trunkline sim show --help`")
+    raise Invalid(
+        f"event {line!r}", "it is no fault, no write and no change or read of keys", "see `trunkline sim show --help`"
+    )
 
 
 @dataclass(frozen=True)

@@ -27,12 +27,12 @@ class Setup:
         return tuple(sorted({site_of(host) for host in self.hosts}))
 
 
-def random_graph(random: Random) -> Setup:
-    """Four to six sites: a random tree, and one to three links more."""
-    names = "abcdef"[: random.randint(4, 6)]
+def random_graph(random: Random, fewest: int = 4, most: int = 6) -> Setup:
+    """A random tree, and one to three links more."""
+    names = "abcdefghij"[: random.randint(fewest, most)]
     tree = {(random.choice(names[:n]), names[n]) for n in range(1, len(names))}
     others = [pair for pair in combinations(names, 2) if pair not in tree]
-    return Setup(tuple(sorted({*tree, *random.sample(others, random.randint(1, 3))})))
+    return Setup(tuple(sorted({*tree, *random.sample(others, min(len(others), random.randint(1, 3)))})))
 
 
 def nodes_of_sites(nodes: dict[str, int], links: Links) -> Setup:

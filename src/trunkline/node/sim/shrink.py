@@ -1,8 +1,8 @@
 """From a failing history to a small one that fails for the same reason.
 
 First events are taken away, in halves, quarters and so on down to single ones (delta debugging); then what remains is made
-simpler: round times, short faults, one message per write. Both are repeated until nothing more can go. A smaller history
-counts only if one of the checks fails that failed at first.
+simpler: round times, short faults, one message per write, the usual ttl of keys. Both are repeated until nothing more can
+go. A smaller history counts only if one of the checks fails that failed at first.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from trunkline.core.errors import Invalid
 from trunkline.node.sim.faults import KINDS
-from trunkline.node.sim.history import Event, Fault, History, Put, Write, in_order
+from trunkline.node.sim.history import EVER, Change, Event, Fault, History, Read, Write, in_order
 from trunkline.node.sim.universe import Scenario, Verdict, run_history
 
 Progress = Callable[[int, int], None]
@@ -88,8 +88,10 @@ def simpler_events(event: Event) -> Iterator[Event]:
             yield from _simpler_fault(event)
         case Write():
             yield from _simpler_write(event)
-        case Put():
-            return
+        case Change():
+            yield from _simpler_change(event)
+        case Read():
+            yield from (replace(event, most=most) for most in (1,) if event.most > most)
 
 
 def _simpler_fault(fault: Fault) -> Iterator[Event]:
@@ -110,6 +112,13 @@ def _simpler_write(write: Write) -> Iterator[Event]:
         for gone in destinations if len(destinations) > 1 else ():
             fewer = (client, tuple(d for d in destinations if d != gone))
             yield replace(write, messages=(*write.messages[:n], fewer, *write.messages[n + 1 :]))
+
+
+def _simpler_change(change: Change) -> Iterator[Event]:
+    if change.seconds:
+        yield replace(change, seconds=0.0)
+    if change.seconds != EVER:
+        yield from (replace(change, seconds=seconds) for seconds in _rounder(change.seconds) if seconds)
 
 
 def _rounder(number: float) -> Sequence[float]:

@@ -24,7 +24,11 @@ def _listed(things: Iterable[str]) -> str:
 
 
 def _values(values: Mapping[str, Value]) -> str:
-    return _listed(f"{key} v{_version(v.version)}{'' if v.data is not None else ' refreshed'}" for key, v in values.items())
+    return _listed(f"{key} v{_version(v.version)}{_state(v)}" for key, v in values.items())
+
+
+def _state(value: Value) -> str:
+    return " refreshed" if value.data is None else " erased" if value.erased else ""
 
 
 def _version(version: int) -> str:
@@ -86,7 +90,8 @@ _EVENTS: dict[str, Callable[[Note], str]] = {
     "pause": lambda n: "is paused",
     "resume": lambda n: f"goes on, {n.text}",
     "write": lambda n: f"its application writes {n.text}",
-    "put": lambda n: f"sets {n.text}",
+    "change": lambda n: f"its client asks: {n.text}",
+    "read": lambda n: f"its watcher reads {n.text}",
     "does": lambda n: n.text,
 }
 _MARKED: dict[str, Callable[[Note], str]] = {

@@ -21,7 +21,8 @@ from trunkline.net.simnet import Note, SimNet
 from trunkline.node.sim.database import Database, LeaseRow
 from trunkline.node.sim.faults import kind_of
 from trunkline.node.sim.fitting import check_event
-from trunkline.node.sim.history import Event, Fault, History, Put, Write
+from trunkline.node.sim.history import Change, Event, Fault, History, Read, Write
+from trunkline.node.sim.ledger import Ledger
 from trunkline.node.sim.setup import Setup
 from trunkline.node.sim.site import SimSite
 from trunkline.node.sim.storenode import StoreNode
@@ -53,6 +54,8 @@ class Scenario:
     steady: bool = True
     """Whether in the end entries are counted on the links."""
     loss: float = 0.02
+    seconds: float = CONVERGE_SECONDS
+    """From the end of the faults until all must be right."""
 
 
 @dataclass(frozen=True)
@@ -81,6 +84,7 @@ class Universe:
         self.net.on_error = self._defect
         self.witness = Witness(on_failure=lambda failure: self.net.note("broken", failure.check, text=failure.what))
         self.database_clock_error = 0.0
+        self.ledger = Ledger(self.net.hosts)
         self.databases = {site: self._database(site) for site in self.setup.sites}
         self.sites: dict[str, SimSite] = {}
         self.store_nodes: dict[str, StoreNode] = {}
@@ -115,8 +119,10 @@ class Universe:
             case Write():
                 payloads = enumerate(event.messages)
                 self.write(event.site, [(c, d, {}, f"{event.at}/{n}".encode()) for n, (c, d) in payloads], str(event))
-            case Put():
-                self._put(event)
+            case Change():
+                self._ask(event.node, "change", f"{event.verb} {event.what}", lambda node: partial(node.change, event))
+            case Read():
+                self._ask(event.node, "read", str(event.most), lambda node: partial(node.read, event.most))
 
     def _strike(self, fault: Fault) -> None:
         self.net.note("fault", fault.subject, text=str(fault).partition(" ")[2])
@@ -134,12 +140,12 @@ class Universe:
         self.databases[site].unstamped.append((messages, mark))
         self.net.note("write", site, text=" ".join(f"{c}>{','.join(d)}" for c, d, _, _ in messages))
 
-    def _put(self, event: Put) -> None:
-        host = self.net.hosts[event.node]
+    def _ask(self, name: str, kind: str, text: str, step: Callable[[StoreNode], Callable[[float], None]]) -> None:
+        """A client of the node, if that runs."""
+        host = self.net.hosts[name]
         if host.awake():
-            self.net.note("put", event.node, text=f"{event.key} of {event.version}")
-            key, data = f"app:{event.node}:{event.key}", str(event).encode()
-            self.net.call(host, partial(self.store_nodes[event.node].put, key, data), host.clock.monotonic())
+            self.net.note(kind, name, text=text)
+            self.net.call(host, step(self.store_nodes[name]), host.clock.monotonic())
 
     def live_through(self, events: Sequence[Event]) -> None:
         """All of it, then the end of all faults; or up to what may never happen."""
@@ -152,6 +158,7 @@ class Universe:
         self.net.note("calm", "")
         for host in self.setup.hosts:
             self.net.restart(host)
+        self.ledger.hold(self.stores, self.scenario.seconds)
 
     # -- what must be true in the end
 
@@ -164,9 +171,9 @@ class Universe:
     def broken(self) -> bool:
         return bool(self.witness.failures)
 
-    def settle(self, seconds: float = CONVERGE_SECONDS) -> Verdict:
+    def settle(self, seconds: float | None = None) -> Verdict:
         begun = self.net.now
-        self._until_right(seconds)
+        self._until_right(seconds or self.scenario.seconds)
         took = round(self.net.now - begun, 3)
         if self.scenario.steady and not self.broken():
             self._go_on_undisturbed()

@@ -7,11 +7,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 CHECKS: dict[str, str] = {
-    "G2": "after the faults all stores are equal, and a node's own key is at what it last set",
+    "G2": "after the faults all stores are equal with their digests, and a key that a node keeps is at what it last set",
     "G3": "each entry is at each of its destinations exactly once",
     "G3-link": "in steady state an entry crosses each link at most once",
     "G4": "a destination sees an origin's log in order, with no gap and no regress",
     "acks": "an origin knows what its destinations have: in the end all of it, and never more than is durable",
+    "kept": "a node keeps a key that it set until somebody else writes it",
+    "lasting": "what was erased, or written without end, is nowhere overcome by anything older",
+    "gone": "a key that nobody keeps and that has a ttl is nowhere",
+    "watch": "a watcher that reads when it likes ends with what its store has",
     "H01": "nothing is written under an epoch after a newer one began",
     "H02": "epochs of a lease only grow",
     "H03": "an old leader does nothing once a new one began",

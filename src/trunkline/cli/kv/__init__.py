@@ -1,0 +1,1 @@
+"""`trunkline kv`: the replicated store, asked over a node's API."""
