@@ -215,16 +215,19 @@ def difference(
     mine: Mapping[str, Value | Header], theirs: Mapping[str, Value | Header], keys: Iterable[str] | None = None
 ) -> tuple[list[str], list[str]]:
     """Keys to give and keys to want, of `keys` (all of mine, unless told) and all of theirs."""
-    names = mine.keys() if keys is None else dict.fromkeys(keys)
-    give, want = [] if names == theirs.keys() else [key for key in names if key not in theirs], list[str]()
+    give, want, shared = list[str](), list[str](), len(theirs)
     for key, other in theirs.items():
         own = mine.get(key)
         if own is None:
             want.append(key)
+            shared -= 1
         elif own.hash != other.hash or own.ttl_version != other.ttl_version or not own.hash:
             order = compare(own, other)
             if order is Order.FIRST or order is Order.UNKNOWN:
                 give.append(key)
             if order is Order.SECOND or order is Order.UNKNOWN:
                 want.append(key)
-    return give, want
+    if keys is None and shared == len(mine):
+        return give, want
+    names = mine.keys() if keys is None else dict.fromkeys(keys)
+    return [key for key in names if key not in theirs] + give, want
