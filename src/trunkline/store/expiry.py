@@ -43,19 +43,18 @@ class Wheel:
             heappush(self._order, span)
         return keys
 
-    def due(self, now: float, most: int) -> list[tuple[str, int]]:
-        """Up to `most` keys, each with the span it was armed for; the rest comes with the next call."""
+    def due(self, now: float, most: int) -> list[tuple[int, list[str]]]:
+        """Up to `most` keys, by the span they were armed for; the rest comes with the next call."""
         current = int(now * SPANS_PER_SECOND)
-        found: list[tuple[str, int]] = []
-        while len(found) < most:
+        found: list[tuple[int, list[str]]] = []
+        while most > 0 and (self._overdue or (self._order and self._order[0] <= current)):
             if not self._overdue:
-                if not self._order or self._order[0] > current:
-                    break
                 self._overdue_span = heappop(self._order)
                 self._overdue = self._spans.pop(self._overdue_span)
-            room = most - len(found)
-            found += [(key, self._overdue_span) for key in self._overdue[-room:]]
-            del self._overdue[-room:]
+            keys = self._overdue[-most:]
+            del self._overdue[-most:]
+            most -= len(keys)
+            found.append((self._overdue_span, keys))
         return found
 
     def is_worn(self, live: int) -> bool:

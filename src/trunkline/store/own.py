@@ -145,7 +145,8 @@ class OwnKeys:
     def due(self, stored: Callable[[str], Value | None], now: float) -> dict[str, Value]:
         self._renew_if_worn()
         writes = self._due_unset(stored)
-        for key, span in self._wheel.due(now, DUE_AT_ONCE):
+        due = ((key, span) for span, keys in self._wheel.due(now, DUE_AT_ONCE) for key in keys)
+        for key, span in due:
             own = self.keys.get(key)
             if own is None or own.armed != span:
                 self._wheel.left_behind -= 1
