@@ -33,7 +33,7 @@ def wrong(universe: Universe) -> list[str]:
 
 def test_g2_stores_that_differ() -> None:
     universe = settled()
-    del universe.stores["b"].table.entries["link:a"]
+    del universe.stores["b"].table.digest.leaf_of("link:a").entries["link:a"]
     assert wrong(universe) == ["G2: the stores of a and b differ at link:a"]
 
 

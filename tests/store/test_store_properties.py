@@ -159,7 +159,7 @@ def from_scratch(table: Table) -> Digest:
     digest = Digest()
     for key, value in table.values():
         leaf = digest.leaf_of(key)
-        leaf.keys[key] = None
+        leaf.entries[key] = table.entries[key]
         leaf.sum = (leaf.sum + word(value)) & MASK
     return digest
 

@@ -135,7 +135,10 @@ class Area:
         self.own.clear(key)
 
     def _stored(self, key: str) -> Value | None:
-        entry = self.table.entries.get(key)
+        try:
+            entry = self.table.entries.get(key)
+        except UnicodeEncodeError:  # nothing can be stored under it
+            return None
         return entry.value if entry is not None else None
 
     # -- watches

@@ -5,7 +5,8 @@ word per key; a range's is the sum of its leaves', the root's the sum of all. A 
 covers key, version, originator and bytes, and the product keeps two refreshes that were swapped between keys from cancelling
 each other. So a change costs two additions, and equal roots mean equal stores up to one chance in 2^64.
 
-With a million keys a leaf holds 244: the sums of one range and the headers of one leaf are all that one difference moves.
+With a million keys a leaf holds 244: the sums of one range and the headers of one leaf are all that one difference moves. The
+entries themselves lie in the leaves. One large map would be copied whole now and then as it grows, and stop everything.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from dataclasses import dataclass, field
 from struct import Struct
 from typing import Final
 from zlib import crc32
+
+import msgspec
 
 from trunkline.store.values import Value
 
@@ -26,10 +29,22 @@ _ROW = Struct(f">{WIDTH}Q")
 ROW_BYTES: Final = _ROW.size
 
 
+class Entry(msgspec.Struct, gc=False):
+    """A key's value as it is stored."""
+
+    value: Value
+    ends: float
+    """When it expires, by this node's monotonic clock."""
+    armed: int
+    """Its span in the wheel."""
+    word: int
+    """What it adds to its leaf."""
+
+
 @dataclass(slots=True)
 class Leaf:
     sum: int = 0
-    keys: dict[str, None] = field(default_factory=dict)
+    entries: dict[str, Entry] = field(default_factory=dict)
 
 
 def word(value: Value) -> int:
@@ -65,7 +80,7 @@ class Digest:
 
     def keys(self, leaves: Iterable[int]) -> list[str]:
         found = (self.by_index.get(index) for index in leaves)
-        return [key for leaf in found if leaf is not None for key in leaf.keys]
+        return [key for leaf in found if leaf is not None for key in leaf.entries]
 
 
 def signature(values: Iterable[Value], before: int = 0) -> int:

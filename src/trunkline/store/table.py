@@ -13,25 +13,12 @@ from dataclasses import dataclass, field
 from math import inf
 from zlib import crc32
 
-import msgspec
-
-from trunkline.store.digest import LEAVES, MASK, Digest, Leaf
+from trunkline.store.digest import LEAVES, MASK, Digest, Entry, Leaf
 from trunkline.store.expiry import NEVER, Wheel, span_of
 from trunkline.store.values import INFINITE, Header, Outcome, Reason, Value, hashes, merge, refusals
 
 # To drop that many takes about ten milliseconds; the rest of a crowd is due a tick later, and seen by nobody meanwhile.
 EXPIRE_AT_ONCE = 2_000
-
-
-class Entry(msgspec.Struct, gc=False):
-    value: Value
-    ends: float
-    """When it expires, by this node's monotonic clock."""
-    armed: int
-    """Its span in the wheel."""
-    word: int
-    """What it adds to its leaf."""
-    leaf: Leaf
 
 
 @dataclass(slots=True)
@@ -47,10 +34,34 @@ class Merged:
     refused: dict[str, Reason] = field(default_factory=dict)
 
 
+class Entries(Mapping[str, Entry]):
+    """All entries, leaf by leaf."""
+
+    def __init__(self, leaves: Mapping[int, Leaf]) -> None:
+        self._leaves = leaves
+        self.count = 0
+
+    def get(self, key: str, default: None = None) -> Entry | None:  # type: ignore[override]
+        leaf = self._leaves.get(crc32(key.encode()) % LEAVES)
+        return leaf.entries.get(key) if leaf is not None else default
+
+    def __getitem__(self, key: str) -> Entry:
+        return self._leaves[crc32(key.encode()) % LEAVES].entries[key]
+
+    def __contains__(self, key: object) -> bool:
+        return isinstance(key, str) and self.get(key) is not None
+
+    def __iter__(self) -> Iterator[str]:
+        return (key for leaf in self._leaves.values() for key in leaf.entries)
+
+    def __len__(self) -> int:
+        return self.count
+
+
 class Table:
     def __init__(self, decrement_ms: int = 1, near_ms: int = 500) -> None:
-        self.entries: dict[str, Entry] = {}
         self.digest = Digest()
+        self.entries = Entries(self.digest.by_index)
         self._decrement, self._near = decrement_ms, near_ms
         self._hidden = (near_ms + decrement_ms + 1) / 1000
         self._wheel = Wheel()
@@ -58,22 +69,23 @@ class Table:
         """Of all values."""
 
     def __len__(self) -> int:
-        return len(self.entries)
+        return self.entries.count
 
     # -- changing
 
     def take(self, values: Mapping[str, Value], now: float) -> Merged:
         """The hot path of the store: what most values need stands here, the rest in functions."""
-        merged, entries, leaves = Merged(refused=refusals(values)), self.entries, self.digest.by_index
+        merged, leaves = Merged(refused=refusals(values)), self.digest.by_index
         refused = merged.refused
         allowed = {key: value for key, value in values.items() if key not in refused} if refused else values
-        ttl_ms, ends, span, armed, grown = 0, 0.0, 0, list[str](), 0
+        ttl_ms, ends, span, armed, added, grown = 0, 0.0, 0, list[str](), 0, 0
         for (key, value), hashed in zip(allowed.items(), hashes(allowed), strict=True):
             data = value.data
             if data is not None and hashed != value.hash:
                 refused[key] = Reason.WRONG_HASH
                 continue
-            entry = entries.get(key)
+            leaf = leaves.get(crc32(key.encode()) % LEAVES) or self.digest.leaf_of(key)
+            entry = leaf.entries.get(key)
             if entry is not None:
                 old = entry.value
                 if data is None or value.version <= old.version:
@@ -94,13 +106,11 @@ class Table:
                 span = NEVER if ttl_ms == INFINITE else span_of(ends)
             word = value.hash * (2 * value.ttl_version + 1)
             if entry is None:
-                leaf = leaves.get(crc32(key.encode()) % LEAVES) or self.digest.leaf_of(key)
-                leaf.keys[key] = None
                 leaf.sum = (leaf.sum + word) & MASK
-                entries[key] = Entry(value, ends, span, word, leaf)
+                leaf.entries[key] = Entry(value, ends, span, word)
+                added += 1
                 grown += len(data or b"")
             else:
-                leaf = entry.leaf
                 leaf.sum = (leaf.sum + word - entry.word) & MASK
                 entry.value, entry.ends, entry.word = value, ends, word
                 if data is not None:
@@ -114,10 +124,11 @@ class Table:
             if span != NEVER:
                 armed = armed or self._wheel.span(span)
                 armed.append(key)
+        self.entries.count += added
         self.bytes += grown
         merged.taken = {k: v for k, v in values.items() if k not in refused} if refused else dict(values)
-        if self._wheel.is_worn(len(entries)):
-            self._wheel.renew((key, entry.armed) for key, entry in entries.items())
+        if self._wheel.is_worn(self.entries.count):
+            self._wheel.renew((key, entry.armed) for key, entry in self.entries.items())
         return merged
 
     def expire(self, now: float) -> dict[str, Value]:
@@ -141,10 +152,10 @@ class Table:
                 self._wheel.arm(key, entry.armed)
 
     def _drop(self, key: str, entry: Entry) -> None:
-        del self.entries[key]
+        leaf = self.digest.leaf_of(key)
+        del leaf.entries[key]
+        self.entries.count -= 1
         self.bytes -= len(entry.value.data or b"")
-        leaf = entry.leaf
-        del leaf.keys[key]
         leaf.sum = (leaf.sum - entry.word) & MASK
 
     # -- reading

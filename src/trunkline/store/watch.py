@@ -1,6 +1,7 @@
 """A client that watches keys: first what is there, then every change, without a gap. Pure.
 
-1. A watch begins with the names of all keys there are; their values are read when the client takes them, as they are then.
+1. A watch begins with all leaves of the digest there are; their keys and values are read when the client takes them, as they
+   are then. What comes into a leaf meanwhile is a change.
 2. Changes wait, one per key: a later one takes the place of an earlier one, and says how many it stands for. So a slow client
    sees fewer steps and always the last one, and a key that never rests keeps no other one waiting.
 3. At most `most` keys wait. Beyond, they are dropped, the client is told how many changes it missed (`Missed`), and
@@ -79,7 +80,10 @@ class Watch:
     with_ttl: bool = False
     wake: Callable[[], None] = lambda: None
     most: int = MOST_WAITING
-    _todo: deque[str] | None = None
+    _leaves: deque[int] | None = None
+    """Those that are still to be shown; None: all were."""
+    _names: deque[str] = field(default_factory=deque)
+    """The rest of the leaf that is being shown."""
     _waiting: dict[str | Signal, KeyEvent | Signal] = field(default_factory=dict)
     _keys: int = 0
     """How many of those are keys."""
@@ -87,7 +91,7 @@ class Watch:
 
     @property
     def is_empty(self) -> bool:
-        return self._todo is None and not self._waiting and not self._missed
+        return self._leaves is None and not self._waiting and not self._missed
 
     @property
     def waiting(self) -> int:
@@ -95,8 +99,8 @@ class Watch:
 
     # -- from the store
 
-    def restart(self, keys: Iterable[str]) -> None:
-        self._todo = deque(keys)
+    def restart(self, leaves: Iterable[int]) -> None:
+        self._leaves, self._names = deque(leaves), deque()
 
     def tell(self, event: KeyEvent) -> None:
         if event.kind is Kind.TTL and not self.with_ttl:
@@ -134,16 +138,16 @@ class Watch:
 
     # -- to the client
 
-    def take(self, most: int, shown: Callable[[str], Value | None], all_keys: Callable[[], Iterable[str]]) -> list[WatchEvent]:
-        """`shown` is what may be seen of a key now. Nothing may come although there is more: then `wake` was called again."""
+    def take(self, most: int, table: Table, now: float) -> list[WatchEvent]:
+        """Nothing may come although there is more: then `wake` was called again."""
         events: list[WatchEvent] = []
         if self._missed:
             events.append(Missed(self._missed))
             self._missed = 0
-            self.restart(all_keys())
-        if self._todo is not None:
-            self._take_snapshot(self._todo, events, most, shown)
-        while self._todo is None and self._waiting and len(events) < most:
+            self.restart(table.digest.by_index)
+        if self._leaves is not None:
+            self._take_snapshot(self._leaves, events, most, table, now)
+        while self._leaves is None and self._waiting and len(events) < most:
             event = self._waiting.pop(next(iter(self._waiting)))
             self._keys -= isinstance(event, KeyEvent)
             events.append(event)
@@ -151,21 +155,22 @@ class Watch:
             self.wake()
         return events
 
-    def _take_snapshot(
-        self, todo: deque[str], events: list[WatchEvent], most: int, shown: Callable[[str], Value | None]
-    ) -> None:
+    def _take_snapshot(self, leaves: deque[int], events: list[WatchEvent], most: int, table: Table, now: float) -> None:
         looks = MOST_LOOKS
-        while todo and looks and len(events) < most:
-            key = todo.popleft()
+        while (self._names or leaves) and looks and len(events) < most:
+            if not self._names:
+                self._names.extend(table.digest.keys((leaves.popleft(),)))
+                continue
             looks -= 1
+            key = self._names.popleft()
             if not self.filter.may_match(key):
                 continue
-            value = shown(key)
+            value = table.shown(key, now)
             if value is not None and self.filter.matches(key, value):
                 self._keys -= self._waiting.pop(key, None) is not None
                 events.append(KeyEvent(Kind.VALUE, key, value))
-        if not todo and len(events) < most:
-            self._todo = None
+        if not self._names and not leaves and len(events) < most:
+            self._leaves = None
             events.append(Signal(SignalKind.SNAPSHOT_DONE))
 
 
@@ -188,7 +193,7 @@ class Watches:
         return len(self._watches)
 
     def add(self, watch: Watch) -> None:
-        watch.restart(self._table.entries)
+        watch.restart(self._table.digest.by_index)
         self._watches.append(watch)
         watch.wake()
 
@@ -197,7 +202,7 @@ class Watches:
             self._watches.remove(watch)
 
     def read(self, watch: Watch, most: int, now: float) -> list[WatchEvent]:
-        return watch.take(most, lambda key: self._table.shown(key, now), lambda: self._table.entries)
+        return watch.take(most, self._table, now)
 
     def tell_of(self, merged: Merged, now: float) -> None:
         for key in merged.taken if self._watches else ():
