@@ -10,8 +10,8 @@ from typing import Any
 
 import httpx
 from fastapi import FastAPI
-from memory_store import MemoryStore
 
+from memory_store import MemoryStore
 from trunkline.api.app import create_app
 from trunkline.api.problem import MEDIA_TYPE
 from trunkline.api.server import serve
