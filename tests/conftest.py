@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import signal
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -28,6 +29,9 @@ SLOWEST = 15
 
 # A process is killed in these tests, never the machine: the page cache survives, so fsync only costs time.
 FAST = {"fsync": "off", "max_connections": "200"}
+
+# A shell's background job ignores SIGINT, and so would all it starts: there would be no Ctrl-C to test.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # A slow example on a busy machine is no failure; a test that hangs meets its own limit.
 settings.register_profile("trunkline", deadline=None)

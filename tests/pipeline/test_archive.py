@@ -48,7 +48,7 @@ def test_a_java_that_writes_none_is_told_of(tmp_path: Path) -> None:
         Archive(tmp_path / "a.jsa").make(lambda options: None)
 
 
-def test_another_class_path_is_another_archive(tmp_path: Path) -> None:
+def test_another_class_path_or_other_jars_are_another_archive(tmp_path: Path) -> None:
     (tmp_path / "jars").mkdir()
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "java").write_text("#!/bin/sh\necho 'version 17' >&2\n")
@@ -56,7 +56,16 @@ def test_another_class_path_is_another_archive(tmp_path: Path) -> None:
     names = {archive_for(tmp_path, tmp_path, path).file for path in ("a.jar", "b.jar")}
     (tmp_path / "jars" / "new.jar").write_bytes(b"x")
     names.add(archive_for(tmp_path, tmp_path, "a.jar").file)
-    assert len(names) == 3
+    os.utime(tmp_path / "jars" / "new.jar", (1, 1))  # as an installation anew leaves it: Java refuses the old archive
+    names.add(archive_for(tmp_path, tmp_path, "a.jar").file)
+    assert len(names) == 4
+
+
+def test_a_new_one_takes_the_place_of_those_before_it(tmp_path: Path) -> None:
+    for name in ("classes-1.jsa", "classes-2.jsa"):
+        archive = Archive(tmp_path / name)
+        archive.make(lambda options, archive=archive: archive.draft.write_bytes(b"x") and None)  # type: ignore[misc]
+    assert list(tmp_path.iterdir()) == [tmp_path / "classes-2.jsa"]
 
 
 @pytest.mark.spark

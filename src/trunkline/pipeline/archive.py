@@ -2,9 +2,9 @@
 
 1. The archive is made by a trial run (`prepare`), which loads what a pipeline loads and dumps it when its JVM ends. It takes
    the time of a slow start, once per installation; without it everything runs, only later.
-2. An archive fits one Java, one set of jars and one class path. All three are in its name; a JVM that does not like it
-   goes on without (-Xshare:auto).
-3. It appears under its name whole or not at all.
+2. An archive fits one Java, one set of jars, to the time they were written, and one class path. All three are in its name; a
+   JVM that does not like it goes on without (-Xshare:auto), and says nothing.
+3. It appears under its name whole or not at all, and takes the place of those before it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ class Archive:
 
     def use(self) -> list[str]:
         """Options of a JVM that starts from it; none while there is none."""
-        return ["-Xshare:auto", f"-XX:SharedArchiveFile={self.file}"] if self.file.exists() else []
+        if not self.file.exists():
+            return []
+        return ["-Xshare:auto", "-Xlog:cds*=off", f"-XX:SharedArchiveFile={self.file}"]
 
     def make(self, trial: Callable[[list[str]], None]) -> bool:
         """`trial` runs a JVM with these options to its very end. False if it was there already."""
@@ -40,11 +42,14 @@ class Archive:
         if not self.draft.exists():
             raise Terminal("class archive", "this Java did not write one", "none: it starts without, some seconds later")
         self.draft.replace(self.file)
+        for former in set(self.file.parent.glob("classes-*.jsa")) - {self.file}:
+            former.unlink(missing_ok=True)
         return True
 
 
 def archive_for(home: Path, java_home: Path, class_path: str) -> Archive:
-    jars = sorted(f"{jar.name} {jar.stat().st_size}" for jar in (home / "jars").iterdir())
+    found = ((jar.name, jar.stat()) for jar in (home / "jars").iterdir())
+    jars = sorted(f"{name} {stat.st_size} {stat.st_mtime_ns}" for name, stat in found)
     words = "\n".join([_version(java_home), str(java_home), class_path, *jars])
     return Archive(home / f"classes-{hashlib.blake2b(words.encode(), digest_size=8).hexdigest()}.jsa")
 
