@@ -1,7 +1,7 @@
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
 T ?= tests
-B ?= $(filter-out harness,$(basename $(notdir $(wildcard benchmarks/*.py))))
+B ?= $(filter-out harness nodes,$(basename $(notdir $(wildcard benchmarks/*.py))))
 SIZE ?= full
 BIN := .venv/bin
 

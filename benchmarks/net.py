@@ -1,6 +1,6 @@
 """Frames over one link: two processes on this machine, TLS 1.3 between them, typed messages from end to end.
 
-The sender encodes messages and hands them to the link in batches, half of them on each data channel, and waits for room
+The sender encodes messages and hands them to the link in batches, as many on each data channel, and waits for room
 when a channel's queue is long. The receiver cuts frames, checks and returns credit, decodes each message and calls the
 handler of its type. A rate is messages handled over the sender's wall time, from the first `send` until the receiver's
 word that it has handled the last; the receiver's sum over all of them is checked. Every message is a frame of its own.

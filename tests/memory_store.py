@@ -174,9 +174,12 @@ class MemoryStore:
 
 
 @contextmanager
-def served(store: MemoryStore, listen: str = "127.0.0.1:0", **api: Any) -> Iterator[str]:
-    """The store behind a real API, in a thread; its URL."""
-    view = SimpleNamespace(store=store, status=dict, topology=dict, trunk=dict, checks=list, inject=lambda *_: [])
+def served(
+    store: MemoryStore, listen: str = "127.0.0.1:0", views: Mapping[str, Any] | None = None, **api: Any
+) -> Iterator[str]:
+    """The store behind a real API, in a thread; its URL. `views`: what the node has beside the store."""
+    none = {"status": dict, "topology": dict, "trunk": dict, "checks": list, "inject": lambda *_: []}
+    view = SimpleNamespace(**{**none, **(views or {}), "store": store})
     bound: queue.Queue[tuple[str, asyncio.AbstractEventLoop, asyncio.Event]] = queue.Queue()
 
     async def run() -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 from fastapi import FastAPI
 
+from memory_paths import MemoryPaths
 from memory_store import MemoryStore
 from trunkline.api.app import create_app
 from trunkline.api.problem import MEDIA_TYPE
@@ -25,8 +26,8 @@ from trunkline.core.secret import Secret
 class MemoryNode:
     """A node whose one route takes alarms."""
 
-    def __init__(self, store: MemoryStore | None = None) -> None:
-        self.store = store or MemoryStore()
+    def __init__(self, store: MemoryStore | None = None, paths: MemoryPaths | None = None) -> None:
+        self.store, self.paths = store or MemoryStore(), paths or MemoryPaths()
         self.events: list[tuple[Any, dict[str, str]]] = []
         self.threads: set[str] = set()
         self.fails: Exception | None = None
@@ -50,10 +51,16 @@ class MemoryNode:
         return {"site": "a", "leader": True, "epoch": 17, "age_seconds": 0.5}
 
     def topology(self) -> dict[str, Any]:
-        return {"parents": {"b": "c"}}
+        return self.paths.topology()
+
+    def topology_table(self) -> dict[str, Any]:
+        return self.paths.topology_table()
+
+    def topology_why(self, site: str) -> dict[str, Any] | None:
+        return self.paths.topology_why(site)
 
     def trunk(self) -> dict[str, Any]:
-        return {"links": {"hub": {"sent": 3, "state": "up"}, "site-b": {"sent": 4}}, "sent": 7}
+        return self.paths.trunk()
 
     def checks(self) -> Sequence[Check]:
         if self.fails is not None:

@@ -26,6 +26,7 @@ PATHS = st.one_of(
         lambda view: f"/v1/store/fleet/{view}"
     ),
     st.text(max_size=300).map(lambda key: "/v1/store/fleet/keys/" + key),
+    st.text(max_size=20).map(lambda site: "/v1/topology/why/" + site),
     st.tuples(st.text(max_size=9), st.text(max_size=9)).map(lambda peer: "/v1/store/fleet/peers/" + "/".join(peer)),
 )
 QUERIES = st.one_of(

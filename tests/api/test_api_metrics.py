@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-import httpx
-from memory_node import MemoryNode
+from typing import Any
 
+import httpx
+from memory_node import MemoryNode, client_over
+
+from trunkline.api.topologymetrics import trunk_metrics
 from trunkline.core.errors import Retryable
 from trunkline.core.health import Check
 
@@ -13,18 +16,67 @@ async def lines(client: httpx.AsyncClient) -> list[str]:
     return (await client.get("/metrics")).text.splitlines()
 
 
-async def test_the_views_numbers_have_their_place_as_label(client: httpx.AsyncClient) -> None:
-    found = await lines(client)
+class Busy(MemoryNode):
+    def status(self) -> dict[str, Any]:
+        tasks = {"tick": {"failures": 3, "state": "runs"}, "probe": {"failures": 4}}
+        return {**super().status(), "tasks": tasks, "failures": 7}
+
+
+async def test_the_views_numbers_have_their_place_as_label() -> None:
+    async with client_over(Busy()) as client:
+        found = await lines(client)
     for line in (
         'trunkline_status_leader{of=""} 1.0',
         'trunkline_status_epoch{of=""} 17.0',
         'trunkline_status_age_seconds{of=""} 0.5',
-        'trunkline_trunk_sent{of="links.hub"} 3.0',
-        'trunkline_trunk_sent{of="links.site-b"} 4.0',
-        'trunkline_trunk_sent{of=""} 7.0',
+        'trunkline_status_failures{of="tasks.tick"} 3.0',
+        'trunkline_status_failures{of="tasks.probe"} 4.0',
+        'trunkline_status_failures{of=""} 7.0',
     ):
         assert line in found
     assert not any("state" in line for line in found)
+
+
+async def test_paths_and_moves_are_numbers(client: httpx.AsyncClient) -> None:
+    found = await lines(client)
+    for line in (
+        "# TYPE trunkline_topology_rows gauge",
+        "trunkline_topology_rows 3.0",
+        "trunkline_topology_neighbours 2.0",
+        "# TYPE trunkline_topology_moves_total counter",
+        'trunkline_topology_moves_total{manner="first"} 3.0',
+        'trunkline_topology_moves_total{manner="forced"} 2.0',
+        'trunkline_topology_moves_total{manner="voluntary"} 1.0',
+        'trunkline_topology_moves_total{manner="watchdog"} 0.0',
+        'trunkline_view_answers{view="topology"} 1.0',
+    ):
+        assert line in found
+
+
+async def test_what_was_carried_is_counted_by_link_and_its_lag_by_origin(client: httpx.AsyncClient, node: MemoryNode) -> None:
+    node.paths.lag = 5
+    node.paths.links["oslo"] = {}
+    found = await lines(client)
+    for line in (
+        "# TYPE trunkline_trunk_received_total counter",
+        'trunkline_trunk_received_total{link="hub"} 4711.0',
+        'trunkline_trunk_received_total{link="oslo"} 0.0',
+        'trunkline_trunk_duplicate_total{link="rome"} 0.0',
+        'trunkline_trunk_stray_total{link="rome"} 1.0',
+        'trunkline_trunk_catch_up_total{link="rome"} 12.0',
+        'trunkline_trunk_hole_total{link="hub"} 1.0',
+        'trunkline_trunk_bytes_total{direction="sent",link="hub"} 8316.0',
+        'trunkline_trunk_bytes_total{direction="received",link="hub"} 3.145728e+06',
+        'trunkline_trunk_lag_entries{origin="lyon"} 5.0',
+    ):
+        assert line in found
+    assert 'trunkline_trunk_hole_total{link="oslo"}' not in "".join(found)
+
+
+async def test_of_two_streams_of_an_origin_the_greater_lag_counts_and_an_unknown_one_is_none() -> None:
+    streams = [{"origin": "lyon", "lag": 3}, {"origin": "lyon", "lag": 70}, {"origin": "rome", "lag": None}]
+    (lags,) = (family for family in trunk_metrics({"streams": streams}) if family.name == "trunkline_trunk_lag_entries")
+    assert [(sample.labels, sample.value) for sample in lags.samples] == [({"origin": "lyon"}, 70)]
 
 
 async def test_readiness_and_each_check_are_numbers(client: httpx.AsyncClient, node: MemoryNode) -> None:
@@ -42,7 +94,7 @@ async def test_a_view_that_fails_takes_only_its_own_numbers_away(client: httpx.A
         "trunkline_ready 0.0",
         'trunkline_view_answers{view="status"} 0.0',
         'trunkline_view_answers{view="trunk"} 1.0',
-        'trunkline_trunk_sent{of=""} 7.0',
+        'trunkline_trunk_sent_total{link="hub"} 42.0',
     ):
         assert line in found
     assert not any(line.startswith("trunkline_status_") for line in found)

@@ -10,6 +10,7 @@ import pytest
 import structlog
 from memory_node import MemoryNode, client_over, is_problem
 
+from memory_paths import MemoryPaths
 from trunkline.core.errors import Fenced, Invalid, Retryable, Terminal
 from trunkline.core.health import Check
 
@@ -117,6 +118,7 @@ async def test_the_views_are_what_the_node_says(client: httpx.AsyncClient, node:
     for path, expected in {
         "/v1/status": node.status(),
         "/v1/topology": node.topology(),
+        "/v1/topology/table": node.topology_table(),
         "/v1/trunk": node.trunk(),
     }.items():
         answer = await client.get(path)
@@ -172,10 +174,6 @@ async def test_the_page_of_the_api_needs_no_script_and_nobody_else(client: httpx
 
 
 async def test_two_apps_in_one_process_have_numbers_of_their_own(client: httpx.AsyncClient) -> None:
-    class Other(MemoryNode):
-        def trunk(self) -> dict[str, Any]:
-            return {"sent": 99}
-
-    async with client_over(Other()) as other:
-        assert 'trunkline_trunk_sent{of=""} 99.0' in (await other.get("/metrics")).text
-    assert 'trunkline_trunk_sent{of=""} 7.0' in (await client.get("/metrics")).text
+    async with client_over(MemoryNode(paths=MemoryPaths("lyon"))) as other:
+        assert "trunkline_topology_neighbours 1.0" in (await other.get("/metrics")).text
+    assert "trunkline_topology_neighbours 2.0" in (await client.get("/metrics")).text

@@ -26,7 +26,15 @@ TOKENS = (
     token("acme-boss", Role.ADMIN, "acme"),
 )
 GUARDED = sorted(pair for pair, access in ACCESS.items() if access.role is not None)
-VIEWS = ["/v1/status", "/v1/topology", "/v1/trunk", "/v1/store/fleet", "/metrics"]
+VIEWS = [
+    "/v1/status",
+    "/v1/topology",
+    "/v1/topology/table",
+    "/v1/topology/why/lyon",
+    "/v1/trunk",
+    "/v1/store/fleet",
+    "/metrics",
+]
 
 
 @pytest.fixture

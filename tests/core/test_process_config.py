@@ -42,14 +42,20 @@ def test_a_whole_file_is_read(tmp_path: Path) -> None:
     (tmp_path / "routes.yaml").write_text("routes: []")
     rest = """
 node: node-2
-link: {listen: "0.0.0.0:7000", seeds: ["a:1"], links: [relay, leaf], heartbeat_seconds: 1}
+link: {listen: "0.0.0.0:7000", seeds: ["a:1"], links: [relay, leaf], follows: [weather], heartbeat_seconds: 1}
+topology: {tie: hash, rebalance: true, hold_seconds: 0, publish_rows: never, no_relay: true, costs: {relay: 5, weather: 1000}}
+trunk: {handover: seamless}
 store: {areas: [plant], key_ttl_seconds: 60, compare_seconds: 5, flood_per_second: 10, flood_burst: 20, max_peers: 0}
 api: {listen: "127.0.0.1:8080"}
 routes: routes.yaml
 bridge: {workers: 2}
 """
     config = load_config(written(tmp_path, with_tls(tmp_path) + rest), {})
-    assert config.link.links == ("relay", "leaf")
+    assert (config.link.links, config.link.follows) == (("relay", "leaf"), ("weather",))
+    assert (config.topology.tie, config.topology.publish_rows, config.topology.hold_seconds) == ("hash", "never", 0.0)
+    assert (config.topology.rebalance, config.topology.no_relay) == (True, True)
+    assert config.topology.costs == {"relay": 5, "weather": 1000}
+    assert config.trunk.handover == "seamless"
     assert (config.store.areas, config.store.max_peers) == (("plant",), 0)
     assert (config.store.flood_per_second, config.store.flood_burst) == (10.0, 20.0)
     assert config.bridge is not None
@@ -128,7 +134,7 @@ otlp:
   headers: {authorization: 12345, x-key: "secret://env/NO_SUCH"}
 """
 NAME = "a name is 1 to 63 lower-case letters, digits, '.', '_' or '-', beginning and ending with a letter or digit"
-KNOWN = "known: site, node, database, tls, link, store, api, routes, bridge, log, otlp, stop_seconds, runtime"
+KNOWN = "known: site, node, database, tls, link, store, topology, trunk, api, routes, bridge, log, otlp, stop_seconds, runtime"
 
 
 def test_a_file_of_twenty_mistakes_gives_twenty_lines(tmp_path: Path) -> None:
@@ -148,7 +154,7 @@ def test_a_file_of_twenty_mistakes_gives_twenty_lines(tmp_path: Path) -> None:
         "node.yaml:13: link.links[1]: 'relay' is already there as link.links[0] (keep one of them)",
         "node.yaml:14: link.heartbeat_seconds: it must be above 0 and at most 60, found 0 (such as 0.5)",
         "node.yaml:15: link.workers: there is no such key, it belongs to bridge"
-        " (known: listen, advertise, seeds, links, heartbeat_seconds, handshake_seconds)",
+        " (known: listen, advertise, seeds, links, follows, heartbeat_seconds, handshake_seconds)",
         "node.yaml:18: api.listen: it is written twice, first in line 17 (keep one of them)",
         "node.yaml:18: api.listen: without tokens everybody who reaches this address could use the API"
         " (add api.tokens, which `trunkline token new` makes, or listen on 127.0.0.1)",
@@ -197,6 +203,17 @@ SMALL = "site: leaf\ndatabase: dbname=x\n"
         ("api: {tokens: [{name: ci, role: root}]}", "[0](ci).role: 'root' is not known, write 'read', 'write' or 'admin'"),
         ("otlp: {endpoint: 'http://u:hunter2@h/'}", "otlp.endpoint: it has a password in it, which would be printed"),
         ("otlp: {endpoint: 'http://h', headers: {1: a}}", "otlp.headers.1: a key is a text (write '1')"),
+        ("topology: {tie: random}", "topology.tie: 'random' is not known, write 'first' or 'hash'"),
+        ("topology: {publish_rows: true}", "topology.publish_rows: true is not known, write 'auto', 'always' or 'never'"),
+        ("topology: {no_relay: sometimes}", "topology.no_relay: true or false is wanted, found 'sometimes' (such as false)"),
+        ("topology: {hold_seconds: -1}", "topology.hold_seconds: it must be at least 0 and at most 3600, found -1"),
+        ("topology: {costs: [hub]}", "topology.costs: a map is wanted, found a list (such as {hub: 5})"),
+        ("topology: {costs: {hub: 0}}", "topology.costs.hub: it must be at least 1 and at most 1000, found 0"),
+        ("topology: {costs: {hub: 1001}}", "topology.costs.hub: it must be at least 1 and at most 1000, found 1001"),
+        ("topology: {costs: {hub: cheap}}", "topology.costs.hub: a whole number is wanted, found 'cheap'"),
+        ("topology: {costs: {hub: on}}", "topology.costs.hub: a number is wanted; this is true or false to YAML"),
+        ("trunk: {handover: soft}", "trunk.handover: 'soft' is not known, write 'exact' or 'seamless'"),
+        ("topology: {handover: exact}", "topology.handover: there is no such key, it belongs to trunk"),
         ("runtime: node.yaml", "runtime: this is a file, not a folder"),
         ("routes: .", "is not a file"),
         ('runtime: "a\\0b"', "runtime: a path has no character 0"),
@@ -213,6 +230,16 @@ def test_a_mistake_says_what_would_be_right(tmp_path: Path, text: str, line: str
     ("rest", "line"),
     [
         ("link: {links: [hub]}", "link.links[0]: a site has no link with itself"),
+        ("link: {follows: [leaf, hub]}", "link.follows[1]: a site has no link with itself"),
+        ("link: {follows: [leaf, leaf]}", "link.follows[1]: 'leaf' is already there as link.follows[0]"),
+        (
+            "link: {links: [a, b], follows: [b]}",
+            "link.follows[0]: 'b' is already there as link.links[1], and a link gives and takes (keep it in",
+        ),
+        (
+            "link: {links: [a], follows: [b]}\ntopology: {costs: {a: 2, b: 2, c: 2}}",
+            "node.yaml:5: topology.costs.c: this site neither links nor follows it (name it in link.links or link.follows, or",
+        ),
         ("link: {seeds: ['a:1', 'b:1', 'a:1']}", "link.seeds[2]: 'a:1' is already there as link.seeds[0]"),
         (
             "api: {tokens: [{name: a, sha256: 'secret://env/H'}, {name: a, sha256: 'secret://env/H'}]}",
@@ -243,10 +270,11 @@ def test_with_tokens_the_api_may_listen_anywhere(tmp_path: Path) -> None:
 
 
 def test_links_and_seeds_need_tls(tmp_path: Path) -> None:
-    lines = refusal(tmp_path, SMALL + "link:\n  links: [hub]\n  seeds: ['hub:1']\n")
+    lines = refusal(tmp_path, SMALL + "link:\n  links: [hub]\n  seeds: ['hub:1']\n  follows: [relay]\n")
     assert [line.partition(" (")[0] for line in lines] == [
         "node.yaml:4: link.links: nodes meet over TLS only, and there is no tls section",
         "node.yaml:5: link.seeds: nodes meet over TLS only, and there is no tls section",
+        "node.yaml:6: link.follows: nodes meet over TLS only, and there is no tls section",
     ]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+import socket
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,8 +19,8 @@ from trunkline.net.channels import Channel
 from trunkline.net.endpoint import Endpoint, Target
 from trunkline.net.hello import OLDEST_WIRE, WIRE_VERSION, Bye, Control, Heartbeat, Hello, decode_control
 from trunkline.net.link import Link
-from trunkline.net.stream import Stream, dial_stream
-from trunkline.net.tls import client_context
+from trunkline.net.stream import Stream, accept_stream, dial_stream
+from trunkline.net.tls import client_context, server_context
 
 HEARTBEAT = 0.2
 
@@ -78,6 +79,7 @@ class Member:
     address: str
     hello: dict[str, Any] = field(default_factory=dict)
     asked: list[NodeId] = field(default_factory=list)  # for whom HELLO was made
+    beats: list[NodeId] = field(default_factory=list)  # one item for each heartbeat that was made
 
     def link(self, peer: NodeId) -> Link | None:
         return self.endpoint.links().get(peer)
@@ -228,10 +230,15 @@ class Fleet:
         changes: dict[str, Any] = options.pop("hello", {})
         events = Recorder()
         asked: list[NodeId] = []
+        beats: list[NodeId] = []
 
         def hello(peer: NodeId) -> Hello:
             asked.append(peer)
             return make_hello(identity, **changes)
+
+        def heads() -> dict[str, int]:
+            beats.append(identity)
+            return make_hello(identity, **changes).heads
 
         endpoint = Endpoint(
             identity,
@@ -241,9 +248,10 @@ class Fleet:
             options.pop("heartbeat", HEARTBEAT),
             options.pop("clock", SystemClock()),
             random.Random(identity.site).random,
+            heads=heads,
             **options,
         )
-        member = Member(identity, endpoint, events, "", changes, asked)
+        member = Member(identity, endpoint, events, "", changes, asked, beats)
         self._members.append(member)
         member.address = await endpoint.start(listen)
         return member
@@ -253,6 +261,21 @@ class Fleet:
         stream = await dial_stream(address, client_context(tls.ca, tls.certificate, tls.key))
         self._streams.append(stream)
         return RawPeer(stream, identity)
+
+    async def raw_listener(self, identity: NodeId) -> tuple[str, asyncio.Task[RawPeer]]:
+        """Where it listens, and the first connection that comes there."""
+        tls, listener = self.authority.tls(identity), socket.create_server(("127.0.0.1", 0))
+        host, port = listener.getsockname()
+        listener.setblocking(False)
+
+        async def accept() -> RawPeer:
+            with listener:
+                accepted, _ = await asyncio.get_running_loop().sock_accept(listener)
+            stream = await accept_stream(accepted, server_context(tls.ca, tls.certificate, tls.key))
+            self._streams.append(stream)
+            return RawPeer(stream, identity)
+
+        return f"{host}:{port}", asyncio.create_task(accept())
 
     async def wire(self, member: Member, jitter: float = 0.0) -> Wire:
         wire = Wire(member.address, jitter)

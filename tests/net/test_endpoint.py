@@ -153,6 +153,28 @@ async def test_h25_when_only_one_side_can_reach_the_other_its_link_stays(fleet: 
     assert len(one.events.ups) == len(other.events.ups) == 1
 
 
+@pytest.mark.parametrize(("smaller_dials", "stays"), [(True, "dialled"), (False, "accepted")])
+async def test_h25_a_dial_that_hangs_half_way_keeps_no_other_link_away(fleet: Fleet, smaller_dials: bool, stays: str) -> None:
+    """HELLO came and the rest is late: the peer's own link is up at once. When both are, the smaller dialler's stays."""
+    here, there = (A, B) if smaller_dials else (B, A)
+    member = await fleet.member(here, heartbeat=30.0)
+    address, accepted = await fleet.raw_listener(there)
+    member.endpoint.set_targets({"hangs": Target((address,))})
+    hanging = await accepted
+    hanging.stream.say(make_hello(there))
+    assert isinstance(await hanging.control(), Hello)
+    assert isinstance(await hanging.control(), Heartbeat), "it was accepted, and only the peer's word is missing"
+    other_way = await fleet.raw(member.address, there)
+    await other_way.shake_hands()
+    await eventually(lambda: member.link(there))
+    hanging.stream.say(Heartbeat({}))
+    loser = other_way if stays == "dialled" else hanging
+    assert isinstance(await asyncio.wait_for(loser.until_closed(), 5), Bye)
+    await eventually(lambda: member.endpoint.links()[there].outgoing is (stays == "dialled"))
+    assert [link.outgoing for link in member.events.ups] == ([False, True] if stays == "dialled" else [False])
+    assert alternates(member)
+
+
 async def other_attempts(fleet: Fleet, member: Member, count: int) -> None:
     """Waits while `member` dials anew, in vain, that many times."""
     swallowing = [await fleet.wire(member) for _ in range(2)]

@@ -21,6 +21,7 @@ from trunkline.net.hello import (
     check_identity,
     decode_control,
     encode_control,
+    hears,
     negotiate,
     rank,
 )
@@ -29,7 +30,13 @@ A = NodeId("alpha", "node-1")
 B = NodeId("beta", "node-1")
 
 
-def hello(identity: NodeId = A, incarnation: int = 1, versions: tuple[int, int] = (1, 1), carries: bool = False) -> Hello:
+def hello(
+    identity: NodeId = A,
+    incarnation: int = 1,
+    versions: tuple[int, int] = (1, 1),
+    carries: bool = False,
+    follows: bool = False,
+) -> Hello:
     return Hello(
         wire=versions[1],
         oldest=versions[0],
@@ -44,6 +51,7 @@ def hello(identity: NodeId = A, incarnation: int = 1, versions: tuple[int, int] 
         applied={"hub": 3},
         carries=carries,
         addresses=("127.0.0.1:4000",),
+        follows=follows,
     )
 
 
@@ -162,9 +170,30 @@ def test_4_a_higher_incarnation_wins_then_the_smaller_dialler(
     assert winner > loser
 
 
+NOTHING: dict[str, bool] = {}
+EXCHANGE, FOLLOW = {"carries": True}, {"follows": True}
+
+
 @pytest.mark.parametrize(
-    ("mine", "theirs", "carries"),
-    [(False, False, False), (True, False, True), (False, True, True), (True, True, True)],
+    ("mine", "theirs", "i_hear", "they_hear"),
+    [
+        (NOTHING, NOTHING, False, False),
+        (EXCHANGE, NOTHING, True, True),
+        (EXCHANGE, EXCHANGE, True, True),
+        (FOLLOW, NOTHING, True, False),
+        (FOLLOW, FOLLOW, True, True),
+        (FOLLOW, EXCHANGE, True, True),
+    ],
 )
-def test_a_link_carries_records_if_either_end_wants_it(mine: bool, theirs: bool, carries: bool) -> None:
-    assert carries_records(hello(A, carries=mine), hello(B, carries=theirs)) is carries
+def test_a_link_carries_to_whoever_exchanges_or_follows_and_both_ends_say_the_same(
+    mine: dict[str, bool], theirs: dict[str, bool], i_hear: bool, they_hear: bool
+) -> None:
+    one, two = hello(A, **mine), hello(B, **theirs)
+    assert (hears(one, two), hears(two, one)) == (i_hear, they_hear)
+    assert carries_records(one, two) is carries_records(two, one) is (i_hear or they_hear)
+
+
+def test_a_hello_from_before_somebody_could_follow_is_read() -> None:
+    older = msgspec.msgpack.decode(encode_control(hello(carries=True)))
+    del older["follows"]
+    assert decode_control(msgspec.msgpack.encode(older)) == hello(carries=True)

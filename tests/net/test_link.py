@@ -345,8 +345,8 @@ async def test_3_a_heartbeat_overtakes_what_is_queued(fleet: Fleet) -> None:
     taken = 0
     while link.send(Channel.TRUNK, bytes(100_000)):
         taken += 1
-    beats = len(member.asked)
-    await eventually(lambda: len(member.asked) > beats)
+    beats = len(member.beats)
+    await eventually(lambda: len(member.beats) > beats)
     waiting = link.queued_bytes // 100_000
     async with asyncio.timeout(20):
         before = 0

@@ -8,7 +8,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -140,7 +140,10 @@ class Fleet:
         self.seed = f"127.0.0.1:{free_port()}"
         make_ca(folder / "ca", "test fleet")
 
-    def add(self, site: str, names: Sequence[str], dsn: str, links: Sequence[str] = ()) -> None:
+    def add(
+        self, site: str, names: Sequence[str], dsn: str, links: Sequence[str] = (), follows: Sequence[str] = (),
+        topology: Mapping[str, Any] | None = None, trunk: Mapping[str, Any] | None = None,
+    ) -> None:  # fmt: skip
         self.dsn[site] = dsn
         for name in names:
             place = self.folder / site / name
@@ -154,7 +157,11 @@ class Fleet:
                     "certificate": str(place / "tls" / "certificate.pem"),
                     "key": str(place / "tls" / "key.pem"),
                 },
-                "link": {"listen": self.seed if not self.nodes else "127.0.0.1:0", "seeds": [self.seed], "links": list(links)},
+                "link": {
+                    "listen": self.seed if not self.nodes else "127.0.0.1:0", "seeds": [self.seed],
+                    "links": list(links), "follows": list(follows),
+                },
+                "topology": dict(topology or {}), "trunk": dict(trunk or {}),
             }  # fmt: skip
             self.nodes.append(NodeProcess(NodeId(site, name), place, config, self.terms))
 

@@ -39,6 +39,7 @@ def test_every_setting_reaches_the_store() -> None:
     [
         ({}, False),
         ({"links": ["hub"]}, True),
+        ({"follows": ["hub"]}, True),
         ({"seeds": ["hub:1"]}, True),
         ({"seeds": ["a:1"], "advertise": ["a:1"]}, False),
         ({"seeds": ["127.0.0.1:7"], "listen": "127.0.0.1:7"}, False),

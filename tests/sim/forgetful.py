@@ -31,7 +31,7 @@ class ForgetfulSite(SimSite):
 
 
 def boot_forgetful(universe: Universe, host: str, outlet: Outlet, now: float) -> Process:
-    site = ForgetfulSite(host, universe.databases, outlet, now)
+    site = ForgetfulSite(host, universe.databases, outlet, now, universe.setup)
     site.universe = universe
     return site
 

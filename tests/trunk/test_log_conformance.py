@@ -17,8 +17,9 @@ from trunkline.queues.client import QueueClient
 from trunkline.queues.log import PostgresLog
 from trunkline.queues.registry import remember_site
 from trunkline.queues.stamper import Stamper
-from trunkline.trunk.log import Entry, Log
+from trunkline.trunk.log import NOTHING_APPLIED, Applied, Entry, Log
 from trunkline.trunk.memory import MemoryLog, Message
+from trunkline.trunk.wants import open_subscription
 
 SITES = ("hub", "shop", "plant")
 LOG_ID = "5f0c1f0e-0000-4000-8000-000000000001"
@@ -33,6 +34,9 @@ class Origin(Protocol):
     def stamp(self, mark: int, *transactions: Sequence[Message]) -> Position:
         """Each sequence is a transaction; all of them are one round with this mark."""
 
+    def trim(self, seq: int) -> None:
+        """Forgets whole rounds up to `seq`."""
+
 
 @dataclass
 class InMemory:
@@ -42,6 +46,9 @@ class InMemory:
         for messages in transactions:
             self.log.commit(messages, mark)
         return self.log.head()
+
+    def trim(self, seq: int) -> None:
+        self.log.trim(seq)
 
 
 @dataclass
@@ -58,6 +65,10 @@ class InPostgres:
             self.app.commit()
         self.mark[:] = [mark]
         return self.stamper.round().head
+
+    def trim(self, seq: int) -> None:
+        self.app.execute("DELETE FROM queues.stamp WHERE last_seq <= %s", (seq,))
+        self.app.commit()
 
 
 @pytest.fixture(params=["memory", "postgres"])
@@ -188,3 +199,38 @@ def test_asked_beyond_its_head_it_has_nothing(origin: Origin) -> None:
     origin.stamp(1, [message(b"1")])
     chunk = origin.log.read(9, 10, {"hub"})
     assert (chunk.entries, chunk.upto.seq) == ((), 9)
+
+
+def test_h20_the_log_says_what_was_trimmed_and_serves_the_rest(origin: Origin) -> None:
+    assert origin.log.lowest() == START
+    for mark in (1, 2, 3):
+        origin.stamp(mark, [message(b"%d" % mark)])
+    assert origin.log.lowest() == START
+    origin.trim(2)
+    assert origin.log.lowest().seq == 2
+    assert origin.log.lowest().mark in (0, 2)
+    assert [origin.log.mark_at(seq) for seq in (0, 1, 3)] == [0, None, 3]
+    assert payloads(origin.log.read(2, 10, {"hub"}).entries) == [b"3"]
+    assert origin.log.clients() == {"app": 1}, "who ever wrote is not forgotten"
+    origin.trim(3)
+    assert origin.log.lowest().seq == origin.log.head().seq == 3
+
+
+def test_h20_wants_below_what_was_trimmed_are_gaps_and_not_another_history(origin: Origin) -> None:
+    for mark in (1, 2, 3, 4):
+        origin.stamp(mark, [message(b"x", client="policy" if mark == 4 else "app")])
+    origin.trim(2)
+    log_id = origin.log.log_id
+    opened = open_subscription(
+        origin.log,
+        {
+            "behind": Applied(log_id, {"app": Position(1, 1)}),
+            "new": NOTHING_APPLIED,
+            "there": Applied(log_id, {"app": Position(2, 2)}),
+            "ahead": Applied(log_id, {"app": Position(3, 3)}),
+            "other": Applied(log_id, {"app": Position(3, 77)}),
+        },
+    )
+    assert opened.gaps == {"behind": ("app",), "new": ("app",)}
+    assert opened.reset == ("other",)
+    assert opened.lowest.seq == 2

@@ -78,3 +78,18 @@ def test_g4_a_child_that_lost_a_batch_is_not_left_on_a_stream_that_takes_it_to_h
     relay.opens(second.id)
     relay.leaf("leaf-1", 2)  # it saw the hole, and says that it has nothing
     assert relay.subscribed().wants["leaf-1"].clients == {}
+
+
+def test_h13_only_who_is_being_fed_is_kept_when_the_set_changes() -> None:
+    """A child that came anew just where the stream stands is not in it yet: what follows passes it by until it is let in."""
+    relay = Relay()
+    relay.leaf("leaf-1", 1)
+    first = relay.subscribed()
+    relay.opens(first.id)
+    relay.brings(first.id)
+    relay.carrier.receive("leaf-1", Subscribe(2, "hub", {"leaf-1": at(status=ONE)}), relay.now)
+    relay.leaf("leaf-2", 1)
+    second = relay.subscribed()
+    assert second.continues == first.id
+    assert second.kept == ("relay",)
+    assert second.wants["leaf-1"].clients == {"status": ONE}

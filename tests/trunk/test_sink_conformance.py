@@ -16,7 +16,7 @@ from trunkline.db.lease import acquire
 from trunkline.db.pool import open_pool
 from trunkline.queues.reader import heads, read
 from trunkline.queues.receive import PostgresSink
-from trunkline.trunk.log import NOTHING_APPLIED, Applied, Entry, Sink
+from trunkline.trunk.log import LOST, NOTHING_APPLIED, Applied, Entry, Sink
 from trunkline.trunk.memory import MemorySink
 
 LOG = "5f0c1f0e-0000-4000-8000-000000000001"
@@ -152,3 +152,24 @@ def test_h11_reset_within_the_same_log_begins_at_its_start(destination: Destinat
     assert destination.sink.applied("leaf") == Applied(LOG, {})
     destination.sink.append("leaf", LOG, [entry(1)], Position(1, 2), ["app"])
     assert destination.received("leaf") == content(1, 1)
+
+
+def test_h20_a_loss_is_on_record_in_the_queue_of_each_client_that_lacks_something(destination: Destination) -> None:
+    destination.sink.append("leaf", LOG, [entry(1), entry(2, "policy")], Position(2, 1), ["app", "policy"])
+    destination.sink.append("leaf", LOG, [entry(9, "policy")], Position(9, 2), ["policy"])
+    for _ in range(2):
+        destination.sink.lost("leaf", LOG, Position(8, 0), ["app", "policy", "unheard-of"])
+    assert destination.received("leaf") == [*content(1), (8, {LOST: "3-8"}, b"")]
+    assert destination.received("leaf", "unheard-of") == [(8, {LOST: "1-8"}, b"")]
+    assert destination.received("leaf", "policy") == content(2, 9), "it lacks nothing"
+    behind = Position(8, 0)
+    assert destination.sink.applied("leaf").clients == {"app": behind, "policy": Position(9, 2), "unheard-of": behind}
+    destination.sink.append("leaf", LOG, [entry(10)], Position(10, 3), ["app"])
+    assert destination.received("leaf")[-1:] == content(10)
+
+
+def test_h20_a_loss_in_another_log_is_refused(destination: Destination) -> None:
+    destination.sink.append("leaf", LOG, [entry(1)], Position(1, 1), ["app"])
+    with pytest.raises(LocalProtocolError):
+        destination.sink.lost("leaf", OTHER_LOG, Position(8, 0), ["app"])
+    assert destination.received("leaf") == content(1)

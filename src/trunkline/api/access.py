@@ -31,6 +31,8 @@ ACCESS: dict[tuple[str, str], Access] = {
     ("POST", "/v1/event"): Access(Role.WRITE, tenants=True),
     ("GET", "/v1/status"): Access(Role.READ),
     ("GET", "/v1/topology"): Access(Role.READ),
+    ("GET", "/v1/topology/table"): Access(Role.READ),
+    ("GET", "/v1/topology/why/{site}"): Access(Role.READ),
     ("GET", "/v1/trunk"): Access(Role.READ),
     ("GET", "/v1/store"): Access(Role.READ),
     ("GET", "/v1/store/*"): Access(Role.READ),

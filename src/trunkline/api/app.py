@@ -23,7 +23,7 @@ from starlette.middleware import Middleware
 
 import trunkline
 from trunkline.api.docs import offer_docs
-from trunkline.api.endpoints import offer_events, offer_views
+from trunkline.api.endpoints import offer_events, offer_status
 from trunkline.api.gate import Gate, request_rate
 from trunkline.api.health import offer_metrics, offer_probes
 from trunkline.api.limits import Limits
@@ -36,6 +36,7 @@ from trunkline.api.storewatch import Streams, offer_store_watch
 from trunkline.api.storewrites import offer_store_writes
 from trunkline.api.threads import Threads
 from trunkline.api.tokens import Keyring
+from trunkline.api.topology import offer_topology, offer_trunk
 from trunkline.api.view import NodeView
 from trunkline.api.visit import visit_of
 from trunkline.core.clock import Clock, SystemClock
@@ -68,7 +69,9 @@ def create_app(view: NodeView, api: ApiConfig = DEFAULTS, tracer: Tracer | None 
     app.state.guarded, app.state.streams = bool(keyring), Streams()
     app.openapi = lambda: describe(app, bool(keyring))  # type: ignore[method-assign]
     offer_events(app, view, threads)
-    offer_views(app, view, threads)
+    offer_status(app, view, threads)
+    offer_topology(app, view, threads)
+    offer_trunk(app, view, threads)
     offer_store_reads(app, asking := Asking(view, threads))
     offer_store_writes(app, asking)
     offer_store_watch(app, asking, app.state.streams)

@@ -1,4 +1,4 @@
-"""What the node offers under /v1: one endpoint to put events in, and the views."""
+"""What the node offers under /v1: one endpoint to put events in, and its status."""
 
 from __future__ import annotations
 
@@ -17,8 +17,6 @@ from trunkline.core.jsoncodec import dumps
 
 _TAKEN = {"durable": True, "routes": ["alarm-to-hub"]}
 _STATUS = {"site": "paris", "node": "node-1", "leads": True, "incarnation": 1790000000, "head": 42, "links": ["hub/node-1"]}
-_ROW = {"source": "lyon", "via": "hub", "depth": 2, "path": ["hub", "lyon"]}
-_TRUNK = {"site": "paris", "links": {"hub": {"sent": 42, "sent_bytes": 8316, "received_bytes": 2079}}}
 
 
 class EventTaken(BaseModel):
@@ -50,22 +48,10 @@ def offer_events(app: FastAPI, view: NodeView, threads: Threads) -> None:
         return json_response(await threads.run(inject, await request.body(), marks))
 
 
-def offer_views(app: FastAPI, view: NodeView, threads: Threads) -> None:
+def offer_status(app: FastAPI, view: NodeView, threads: Threads) -> None:
     @app.get("/v1/status", summary="What this node is and does", responses=json_answer(_STATUS) | errors(*GUARDED))
     async def status() -> Response:
         return json_response(await threads.run(as_json, view.status))
-
-    @app.get(
-        "/v1/topology",
-        summary="Links, and the neighbour each origin is taken from",
-        responses=json_answer({"site": "paris", "neighbours": ["hub"], "rows": [_ROW]}) | errors(*GUARDED),
-    )
-    async def topology() -> Response:
-        return json_response(await threads.run(as_json, view.topology))
-
-    @app.get("/v1/trunk", summary="What was sent, relayed and received", responses=json_answer(_TRUNK) | errors(*GUARDED))
-    async def trunk() -> Response:
-        return json_response(await threads.run(as_json, view.trunk))
 
 
 def json_response(body: bytes) -> Response:

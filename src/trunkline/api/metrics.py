@@ -1,8 +1,9 @@
 """The numbers of a view as gauges, read when somebody asks, and those of the API's own requests.
 
-A number's last key names the gauge, the keys above it are the label `of`: trunk's {"links": {"hub": {"sent": 3}}} becomes
-`trunkline_trunk_sent{of="links.hub"} 3`. So one gauge holds the same number of every site, and sums are one query. A view
-that fails takes only its own gauges away, and `trunkline_view_answers` says so.
+A number's last key names the gauge, the keys above it are the label `of`: status's {"tasks": {"tick": {"failures": 3}}}
+becomes `trunkline_status_failures{of="tasks.tick"} 3`. So one gauge holds the same number of every place, and sums are one
+query. Topology and trunk have labels of their own. A view that fails takes only its own numbers away, and
+`trunkline_view_answers` says so.
 """
 
 from __future__ import annotations
@@ -13,14 +14,19 @@ from typing import Any
 
 import structlog
 from prometheus_client import CollectorRegistry, Counter, Histogram
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from trunkline.api.topologymetrics import topology_metrics, trunk_metrics
 from trunkline.core.errors import TrunklineError
 from trunkline.core.health import Check
 
 log = structlog.get_logger()
 _NOT_IN_A_NAME = re.compile(r"[^a-zA-Z0-9_]")
+_BY_LABELS: Mapping[str, Callable[[Mapping[str, Any]], Iterable[Metric]]] = {
+    "topology": topology_metrics,
+    "trunk": trunk_metrics,
+}
 _LABELS = ("route", "method", "status")
 
 
@@ -42,10 +48,10 @@ class ViewCollector(Collector):
     def __init__(self, views: Mapping[str, Callable[[], dict[str, Any]]], checks: Callable[[], Sequence[Check]]) -> None:
         self._views, self._checks = views, checks
 
-    def describe(self) -> Iterable[GaugeMetricFamily]:
+    def describe(self) -> Iterable[Metric]:
         return ()  # the names depend on the views, which must not be asked before the node runs
 
-    def collect(self) -> Iterable[GaugeMetricFamily]:
+    def collect(self) -> Iterable[Metric]:
         yield from _checked(self._checks())
         answers = GaugeMetricFamily("trunkline_view_answers", "1 when the node's view could be read", labels=("view",))
         for view, read in self._views.items():
@@ -55,9 +61,10 @@ class ViewCollector(Collector):
         yield answers
 
 
-def _asked(view: str, read: Callable[[], dict[str, Any]]) -> Iterable[GaugeMetricFamily] | None:
+def _asked(view: str, read: Callable[[], dict[str, Any]]) -> Iterable[Metric] | None:
     try:
-        return _families(view, read())
+        found = read()
+        return _BY_LABELS[view](found) if view in _BY_LABELS else _families(view, found)
     except (TrunklineError, TimeoutError) as error:
         log.warning("a view of the node gives no numbers", view=view, reason=str(error) or "it did not answer")
         return None

@@ -14,7 +14,7 @@ WORDS: dict[str, tuple[str, str]] = {
     Reason.INVALID_VERSION: ("its version is out of range", f"write a version from 1 to {MAX_VERSION}, or none"),
     Reason.TOO_LARGE: (_SIZES, "store a reference to it"),
     Reason.NOT_THE_OWNER: (
-        "keys that begin with node:, link: or site: are written by the node or the site they name, and by nobody else",
+        "keys that begin with node:, link:, rows: or site: are written by the node or the site they name, and by nobody else",
         "choose another beginning",
     ),
     Reason.WRONG_HASH: ("its hash does not fit its bytes", "write it again"),

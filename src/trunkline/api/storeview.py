@@ -63,7 +63,7 @@ class StoreView(Protocol):
         """Keys this node keeps alive: {"keep": "set" | "persist", "version", "ttl_ms", "bytes"}."""
 
     def put(self, area: str, puts: Mapping[str, Put]) -> Reasons:
-        """A bound key (node:, link:, site:) is refused with not_the_owner: only nodes write those."""
+        """A bound key (node:, link:, rows:, site:) is refused with not_the_owner: only nodes write those."""
 
     def refresh(self, area: str, ttls: Mapping[str, int | None]) -> Reasons: ...
 

@@ -17,9 +17,17 @@ class NodeView(Protocol):
 
     def status(self) -> dict[str, Any]: ...
 
-    def topology(self) -> dict[str, Any]: ...
+    def topology(self) -> dict[str, Any]:
+        """As `topologymodels.TopologyShown`."""
 
-    def trunk(self) -> dict[str, Any]: ...
+    def topology_table(self) -> dict[str, Any]:
+        """As `topologymodels.TableShown`; `sites` and `missing` together are all sites that are known, this one included."""
+
+    def topology_why(self, site: str) -> dict[str, Any] | None:
+        """As `topologymodels.WhyShown`; None for a site that nobody told of, and for this one."""
+
+    def trunk(self) -> dict[str, Any]:
+        """As `topologymodels.TrunkShown`."""
 
     @property
     def store(self) -> StoreView: ...

@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from trunkline import __version__
-from trunkline.cli import ca, config, doctor, node, pipeline, sim, token
+from trunkline.cli import ca, config, doctor, node, pipeline, sim, token, topology, trunk
 from trunkline.cli.demo.command import demo, demo_application
 from trunkline.cli.dev import command as dev
 from trunkline.cli.kv import command as kv
@@ -46,6 +46,8 @@ app.add_typer(dev.app, name="dev", rich_help_panel=_TRY)
 app.add_typer(node.app, name="node", rich_help_panel=_RUN)
 app.add_typer(pipeline.app, name="pipeline", rich_help_panel=_RUN)
 app.add_typer(kv.app, name="kv", rich_help_panel=_RUN)
+app.add_typer(topology.app, name="topology", rich_help_panel=_RUN)
+app.add_typer(trunk.app, name="trunk", rich_help_panel=_RUN)
 app.add_typer(config.app, name="config", rich_help_panel=_PREPARE)
 app.add_typer(ca.app, name="ca", rich_help_panel=_PREPARE)
 app.add_typer(token.app, name="token", rich_help_panel=_PREPARE)

@@ -12,6 +12,7 @@ from rich.console import Console
 from typer.core import TyperGroup
 
 from trunkline.cli.options import JsonOption
+from trunkline.cli.simtopology import topology
 from trunkline.core.errors import Invalid
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ app = typer.Typer(
     help="The protocols under faults, in virtual time: one seed, one run.\n\n"
     "[bold]trunkline sim store[/] is short for [bold]trunkline sim run store[/], as with every name of [bold]sim list[/].",
 )
+app.command("topology")(topology)
 
 INTERRUPTED = 130
 FAILURES_SHOWN = 10

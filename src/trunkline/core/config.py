@@ -21,6 +21,7 @@ from trunkline.core.references import References
 from trunkline.core.scalars import (
     AreaName,
     ClientName,
+    Cost,
     Dialled,
     Listen,
     LocalPath,
@@ -52,7 +53,7 @@ class TlsConfig(Model):
 
 
 class LinkConfig(Model):
-    """Peers of this node. Only `links` carry records; seeds serve to be found and to find addresses."""
+    """Peers of this node. Only `links` and `follows` carry records; seeds serve to be found and to find addresses."""
 
     listen: Listen = Field(
         default="127.0.0.1:0", description="<host>:<port> where other nodes reach this one; port 0 takes a free one"
@@ -69,6 +70,11 @@ class LinkConfig(Model):
     )
     links: tuple[SiteName, ...] = Field(
         default=(), examples=[["hub"]], description="sites this site exchanges records with directly"
+    )
+    follows: tuple[SiteName, ...] = Field(
+        default=(),
+        examples=[["weather"]],
+        description="sites this site takes records from directly, without giving them any unless they name it in their links",
     )
     heartbeat_seconds: Number = Field(default=0.5, gt=0, le=60, description="silence of four heartbeats closes a link")
     handshake_seconds: Number = Field(default=5.0, gt=0, le=60, description="a connection that is not up by then is closed")
@@ -108,7 +114,44 @@ class StoreConfig(Model):
         default=2.0,
         ge=0,
         le=60,
-        description="with seeds or links: how long a start waits for the first peer before it counts as alone",
+        description="with seeds, links or follows: how long a start waits for the first peer before it counts as alone",
+    )
+
+
+class TopologyConfig(Model):
+    """From which neighbour this site takes each other site's records."""
+
+    tie: Literal["first", "hash"] = Field(
+        default="first",
+        description="of equally short paths, first takes the neighbour that was connected first, hash spreads the load",
+    )
+    rebalance: bool = Field(
+        default=False, description="true: one of equally short paths is left for one that fewer sites use, seldom and by chance"
+    )
+    hold_seconds: Number = Field(
+        default=1.5,
+        ge=0,
+        le=3_600,
+        description="how long a shorter path must stay before it is taken; a lost one is left at once",
+    )
+    publish_rows: Literal["auto", "always", "never"] = Field(
+        default="auto", description="whether the store shows this site's choices to all; auto: in a fleet of at most 64 sites"
+    )
+    no_relay: bool = Field(default=False, description="true: nobody takes third sites' records through this site")
+    costs: dict[SiteName, Cost] = Field(
+        default_factory=dict,
+        examples=[{"hub": 5}],
+        description="how many hops the link with a site of links or follows counts for, where it is not 1",
+    )
+
+
+class TrunkConfig(Model):
+    """How records are carried."""
+
+    handover: Literal["exact", "seamless"] = Field(
+        default="exact",
+        description="when a shorter path is taken: exact stops the old stream first, so that nothing comes twice; "
+        "seamless starts the new one first, so that nothing waits",
     )
 
 
@@ -180,6 +223,8 @@ class ProcessConfig(Model):
     tls: TlsConfig | None = Field(default=None, description="without it there are no links")
     link: LinkConfig = LinkConfig()
     store: StoreConfig = StoreConfig()
+    topology: TopologyConfig = TopologyConfig()
+    trunk: TrunkConfig = TrunkConfig()
     api: ApiConfig = ApiConfig()
     routes: LocalPath | None = Field(
         default=None, examples=["routes.yaml"], description="YAML file with this site's static routes"

@@ -25,7 +25,8 @@ _FILES: tuple[tuple[Location, str], ...] = (
     (("tls", "revoked"), "`trunkline ca revoke` writes it; without one remove this line"),
     (("routes",), "write it, or remove this line"),
 )
-_UNIQUE: tuple[Location, ...] = (("link", "links"), ("link", "seeds"), ("link", "advertise"), ("store", "areas"))
+_PEERS: tuple[Location, ...] = (("link", "links"), ("link", "follows"))
+_UNIQUE: tuple[Location, ...] = (*_PEERS, ("link", "seeds"), ("link", "advertise"), ("store", "areas"))
 
 
 @dataclass(frozen=True)
@@ -60,9 +61,32 @@ def _no_section_is_left_empty(written: Written) -> Iterator[Finding]:
 
 def _no_link_to_itself(written: Written) -> Iterator[Finding]:
     site = written.text("site")
-    for location, name in written.texts("link", "links"):
+    for location, name in _peers(written):
         if name == site:
             yield location, "a site has no link with itself", "name the sites on the other end"
+
+
+def _peers(written: Written) -> list[tuple[Location, str]]:
+    return [found for key in _PEERS for found in written.texts(*key)]
+
+
+def _nobody_is_linked_and_followed(written: Written) -> Iterator[Finding]:
+    linked = {name: location for location, name in written.texts("link", "links")}
+    for location, name in written.texts("link", "follows"):
+        if name in linked:
+            reason = f"{printable(name)!r} is already there as {key_text(linked[name])}, and a link gives and takes"
+            yield location, reason, "keep it in follows only to take, in links only to do both"
+
+
+def _costs_are_of_links(written: Written) -> Iterator[Finding]:
+    costs, peers = written.layers.get("topology", "costs"), {name for _, name in _peers(written)}
+    for name in costs if isinstance(costs, dict) else ():
+        if isinstance(name, str) and name not in peers:
+            yield (
+                ("topology", "costs", name),
+                "this site neither links nor follows it",
+                "name it in link.links or link.follows, or remove this line",
+            )
 
 
 def _nothing_is_doubled(written: Written) -> Iterator[Finding]:
@@ -84,7 +108,7 @@ def _doubled(texts: list[tuple[Location, str]]) -> Iterator[Finding]:
 
 def _links_need_tls(written: Written) -> Iterator[Finding]:
     if written.layers.get("tls") is None and written.layers.typed(("tls",)) != "":
-        for key in ("links", "seeds"):
+        for key in ("links", "follows", "seeds"):
             if written.layers.get("link", key):
                 yield (
                     ("link", key),
@@ -147,6 +171,8 @@ _RULES: tuple[Callable[[Written], Iterator[Finding]], ...] = (
     _no_section_is_left_empty,
     _no_link_to_itself,
     _nothing_is_doubled,
+    _nobody_is_linked_and_followed,
+    _costs_are_of_links,
     _links_need_tls,
     _a_rate_needs_both,
     _an_open_api_needs_tokens,

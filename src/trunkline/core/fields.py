@@ -105,10 +105,16 @@ def nearest(word: object, known: list[str]) -> str:
 
 def limits(field: FieldInfo | None) -> str:
     """above 0 and at most 60"""
-    metadata = field.metadata if field else ()
+    metadata = _constraints(field) if field else ()
     return " and ".join(
         text.format(getattr(limit, name)) for kind, name, text in _LIMITS for limit in metadata if isinstance(limit, kind)
     )
+
+
+def _constraints(field: FieldInfo) -> list[Any]:
+    """Of a map, those of its values."""
+    inner = get_args(field.annotation)[1] if get_origin(field.annotation) is dict else None
+    return [*field.metadata, *getattr(inner, "__metadata__", ())]
 
 
 def example(field: FieldInfo | None) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import urlsplit
 
+from annotated_types import Ge, Le
 from pydantic import AfterValidator, BeforeValidator, ValidationInfo
 
 from trunkline.core.address import check_dialled, check_listen
@@ -61,6 +62,7 @@ Listen = Annotated[str, checked(check_listen)]
 Dialled = Annotated[str, checked(check_dialled)]
 Number = Annotated[float, BeforeValidator(_number)]
 Whole = Annotated[int, BeforeValidator(_number)]
+Cost = Annotated[int, Ge(1), Le(1000), BeforeValidator(_number)]
 LocalPath = Annotated[Path, AfterValidator(_in_folder)]
 Url = Annotated[str, AfterValidator(_check_url)]
 TokenHash = Annotated[Secret, AfterValidator(_check_token_hash)]

@@ -21,6 +21,11 @@ class Channel(IntEnum):
     CONTROL = 0
     STORE = 1
     TRUNK = 2
+    """Records, and what must stand in order between them."""
+    TOPOLOGY = 3
+    """Rows and progress told to neighbours. Only between nodes that both name the capability."""
+    SIGNAL = 4
+    """What the trunk says besides: it never waits for the records (H15). Only between such nodes, as well."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +34,7 @@ class Bounds:
 
     `window`: sent and not yet handled at the receiver; it covers rate times round trip (4 MiB: 80 MB/s over 50 ms).
     `queue`: waiting at the sender. Two of the largest frames: one on its way to the socket, one to follow. More would only
-    add delay behind a slow peer; a node with 100 links holds next to nothing in the usual case and 3.2 GB in the worst.
+    add delay behind a slow peer; a node with 100 links holds next to nothing in the usual case and 6.4 GB in the worst.
     """
 
     window: int
@@ -40,11 +45,15 @@ LARGEST: Final[Mapping[Channel, int]] = {
     Channel.CONTROL: MAX_CONTROL,
     Channel.STORE: MAX_FRAME,
     Channel.TRUNK: MAX_FRAME,
+    Channel.TOPOLOGY: MAX_FRAME,
+    Channel.SIGNAL: MAX_FRAME,
 }
 """The most that a frame's length field may say: channel and body together."""
 
 DATA: Final[Mapping[Channel, Bounds]] = {
     Channel.STORE: Bounds(window=1024 * 1024, queue=2 * MAX_FRAME),
     Channel.TRUNK: Bounds(window=4 * 1024 * 1024, queue=2 * MAX_FRAME),
+    Channel.TOPOLOGY: Bounds(window=1024 * 1024, queue=2 * MAX_FRAME),
+    Channel.SIGNAL: Bounds(window=1024 * 1024, queue=2 * MAX_FRAME),
 }
 """Channels with credit (`trunkline.net.credit`). CONTROL needs none: the link itself speaks there, and goes first."""

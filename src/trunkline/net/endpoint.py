@@ -76,7 +76,7 @@ class _AlreadyConnected(Retryable):
 
 
 class Endpoint:
-    """`hello(peer)` is asked for every connection and, for its heads, for every heartbeat: it must be cheap.
+    """`hello(peer)` is asked for every connection, `heads` for every heartbeat of every link: it must be cheap.
 
     `violations` counts by kind what peers did wrong, since the start.
     """
@@ -92,6 +92,7 @@ class Endpoint:
         random: Callable[[], float],
         handshake_timeout: float = HANDSHAKE_TIMEOUT,
         closes: Closes | None = None,
+        heads: Callable[[], dict[str, int]] = dict,
     ) -> None:
         self.violations: Counter[str] = Counter()
         self.credentials = _own(identity, Credentials(tls, clock) if isinstance(tls, TlsConfig) else tls)
@@ -102,6 +103,7 @@ class Endpoint:
         self._clock = clock
         self._handshake_timeout = handshake_timeout
         self._closes = closes
+        self._heads = heads
         self._dialler = Dialler(identity, self._connect, self._connected, clock, random)
         self._listener = Listener(self._serve, self._overloaded)
         self._guards = Tasks()
@@ -214,7 +216,7 @@ class Endpoint:
                 claim.callback(self._release, peer)
 
         theirs = await shake_hands(stream, peer, mine, admit)
-        pace = Pace(self._heartbeat, self._clock, lambda: self._hello(peer).heads)
+        pace = Pace(self._heartbeat, self._clock, self._heads)
         return Link(stream, peer, mine, theirs, outgoing, pace)
 
     def _admit(self, mine: Hello, theirs: Hello, outgoing: bool) -> None:

@@ -15,10 +15,10 @@ an end that does not, answers BYE and closes. So:
 Messages are maps, not arrays: a newer node may add fields, an older one ignores them.
 
 How the wire changes. What an older node may ignore is a new field, or a capability named in HELLO and used only when both
-ends name it: no new version. Anything else (a new frame layout, channel, window or control message) is wire version N + 1:
-WIRE_VERSION rises, OLDEST_WIRE follows to N, both are coded, and `Link.wire`, the same number at both ends, chooses. A
-fleet is then upgraded node by node; the version after that drops N. Every version keeps `wire` and `oldest` in its HELLO.
-Version 1 is the first; credit (`trunkline.net.credit`) is part of it.
+ends name it, with the channels that belong to it: no new version. Anything else (a new frame layout, window or control
+message, a channel of no capability) is wire version N + 1: WIRE_VERSION rises, OLDEST_WIRE follows to N, both are coded,
+and `Link.wire`, the same number at both ends, chooses. A fleet is then upgraded node by node; the version after that drops
+N. Every version keeps `wire` and `oldest` in its HELLO. Version 1 is the first; credit (`trunkline.net.credit`) is part of it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,10 @@ _Count = Annotated[int, msgspec.Meta(ge=0)]
 
 
 class Hello(msgspec.Struct, frozen=True, tag="hello"):
-    """`incarnation` is mine, `known_incarnation` the highest I know of you; `heads` and `applied` are by origin."""
+    """`incarnation` is mine, `known_incarnation` the highest I know of you; `heads` and `applied` are by origin.
+
+    `carries`: we exchange records. `follows`: I take yours, and you need not take mine.
+    """
 
     wire: _Wire
     oldest: _Wire
@@ -54,6 +57,7 @@ class Hello(msgspec.Struct, frozen=True, tag="hello"):
     applied: dict[str, _Count]
     carries: bool
     addresses: tuple[str, ...]
+    follows: bool = False
 
     @property
     def identity(self) -> NodeId:
@@ -141,7 +145,12 @@ def check_identity(hello: Hello, certified: NodeId) -> None:
 
 
 def carries_records(mine: Hello, theirs: Hello) -> bool:
-    return mine.carries or theirs.carries
+    return hears(mine, theirs) or hears(theirs, mine)
+
+
+def hears(mine: Hello, theirs: Hello) -> bool:
+    """Whether this end takes records from the other, where the link carries."""
+    return mine.carries or theirs.carries or mine.follows
 
 
 Rank: TypeAlias = tuple[int, int, bool]

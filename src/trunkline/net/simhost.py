@@ -30,6 +30,9 @@ class Greeting:
     """What the two ends of a connection tell each other before it is a link."""
 
     leads: bool = True
+    incarnation: int = 0
+    capable: bool = True
+    """Whether it tells rows and takes subscriptions by origin."""
 
 
 class Process(Protocol):

@@ -70,6 +70,8 @@ class Wires:
         self.frames = 0
         self.pairs: dict[Ends, None] = {}
         self.cuts: Counter[Ends] = Counter()
+        self.delays: dict[Ends, float] = {}
+        """Seconds that every frame of a way takes on top of the usual."""
         self.spikes: dict[Ends, float] = {}
         """Seconds by which a way's delay may grow."""
         self.bursts: dict[Ends, float] = {}
@@ -83,6 +85,9 @@ class Wires:
         pair = (a, b) if a < b else (b, a)
         self.pairs[pair] = None
         self._dial_later(pair)
+
+    def linked(self, end: str, peer: str) -> bool:
+        return (end, peer) in self._links
 
     # -- faults
 
@@ -156,7 +161,7 @@ class Wires:
         elif self.cuts[ends]:
             way.stuck.append((channel, body))
         else:
-            delay = way.random.uniform(*DELAY) + way.random.random() * self.spikes.get(ends, 0.0)
+            delay = way.random.uniform(*DELAY) + way.random.random() * self.spikes.get(ends, 0.0) + self.delays.get(ends, 0.0)
             way.arrival = max(self._net.now + delay, way.arrival)
             self._net.at(way.arrival, self._arrive, way, channel, body)
 

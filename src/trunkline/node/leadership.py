@@ -97,11 +97,19 @@ class Leadership:
         match work:
             case asks.Load(origin):
                 applied = self._sink.applied(origin)
-                return lambda core, now: core.loaded(origin, applied)
+                return lambda core, now: core.loaded(origin, applied, now)
             case asks.ResetSink(origin, log_id):
                 self._sink.reset(origin, log_id)
                 forgotten = self._sink.applied(origin)
-                return lambda core, now: core.loaded(origin, forgotten)
+                return lambda core, now: core.loaded(origin, forgotten, now)
+            case asks.Lost(origin, log_id, upto, clients):
+                self._sink.lost(origin, log_id, upto, clients)
+                log.error("records were lost: their origin had trimmed them", origin=origin, upto=upto.seq, clients=clients)
+                standing = self._sink.applied(origin)
+                return lambda core, now: core.loaded(origin, standing, now)
+            case asks.Deliver(source, body):
+                log.info("a message that nobody here waits for", source=source, size=len(body))
+                return lambda core, now: []
             case asks.Append():
                 self._sink.append(work.origin, work.log_id, work.entries, work.upto, work.clients)
                 return lambda core, now: core.appended(work, now)

@@ -84,7 +84,8 @@ class Membership:
     def delete(self, area: str, name: str, now: float) -> bool:
         node = NodeId.parse(name)
         if (area, node) in self._known - self._added.keys() and node.site in self.sites:
-            raise Invalid(f"peer {name}", "this node's configuration wants it", f"take {node.site} out of link.links first")
+            next_step = f"take {node.site} out of link.links or link.follows first"
+            raise Invalid(f"peer {name}", "this node's configuration wants it", next_step)
         was_there = self.store.area(area).delete_peer(name, now)
         self._added.pop((area, node), None)
         self._known.discard((area, node))

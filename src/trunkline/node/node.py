@@ -35,18 +35,19 @@ from trunkline.core.ids import NodeId
 from trunkline.db.away import AWAY, in_one_line
 from trunkline.db.lease import LEADER_TERMS, Terms
 from trunkline.db.migrate import migrate
-from trunkline.node import checks, views
+from trunkline.node import checks, paths, views
 from trunkline.node.ingest import Ingest
 from trunkline.node.outflow import Outflow
 from trunkline.node.peers import Peers
 from trunkline.node.probe import DatabaseProbe
 from trunkline.node.roles import Roles
-from trunkline.node.settings import store_settings
+from trunkline.node.settings import store_settings, topology_settings
 from trunkline.node.sitecore import Effect, Frame, HostWork, SiteCore
 from trunkline.node.stopping import Stopping
 from trunkline.node.storeview import NodeStoreView
 from trunkline.node.supervise import Supervisor, in_thread
 from trunkline.trunk import asks
+from trunkline.trunk.handover import Handover
 
 TICK_SECONDS = 0.05
 
@@ -61,7 +62,10 @@ class Node:
         self.identity = NodeId(config.site, config.node)
         self._dsn = config.database.reveal()
         self._clock = SystemClock()
-        self._core = SiteCore(self.identity, (), random, store_settings(config), config.store.areas)
+        self._core = SiteCore(
+            self.identity, (), random, store_settings(config), config.store.areas, topology_settings(config),
+            Handover(config.trunk.handover),
+        )  # fmt: skip
         self._ingest = Ingest(config)
         self._supervisor = Supervisor(self._clock, random)
         self._roles = Roles(
@@ -198,7 +202,8 @@ class Node:
             return
         self._core.nodes_changed = False
         self._peers.aim()
-        sites = {node.site for node in self._core.nodes()} | {self.identity.site, *self.config.link.links}
+        link = self.config.link
+        sites = {node.site for node in self._core.nodes()} | {self.identity.site, *link.links, *link.follows}
         if new := sites - self._remembered:
             self._remembered |= new
             self._newcomers.put_nowait(new)
@@ -246,10 +251,16 @@ class Node:
         return self._on_loop(lambda: views.status(self._core, self._peers, self._delivered, self._supervisor.failures()))
 
     def topology(self) -> dict[str, Any]:
-        return self._on_loop(lambda: views.topology(self._core))
+        return self._on_loop(lambda: paths.topology(self._core, self._now()))
+
+    def topology_table(self) -> dict[str, Any]:
+        return self._on_loop(lambda: paths.table(self._core, self._now()))
+
+    def topology_why(self, site: str) -> dict[str, Any] | None:
+        return self._on_loop(lambda: paths.why(self._core, site, self._now()))
 
     def trunk(self) -> dict[str, Any]:
-        return self._on_loop(lambda: views.trunk(self._core, self._peers))
+        return self._on_loop(lambda: paths.trunk(self._core, self._peers))
 
     def checks(self) -> Sequence[Check]:
         return self._on_loop(self._checks)

@@ -1,6 +1,7 @@
 """Frames out over the links, and what happens when a link takes no more.
 
-1. A link whose TRUNK queue is full is closed: the trunk asks again over the next one.
+1. A link whose TRUNK, SIGNAL or TOPOLOGY queue is full is closed: a peer that takes so little is no use, and nothing is lost
+   silently. Over the next link the trunk asks again, and the topology tells all its rows, not what has changed.
 2. A frame that the STORE queue of a link does not take is told to the core, and one task per such link waits until there is
    room again. It ends with its link.
 """

@@ -1,14 +1,14 @@
 """The protocols of one node put together, without I/O: store, topology and trunk over named links.
 
 The node runs it under asyncio with sockets and Postgres, the simulator under virtual time with memory: the same code.
-A node that is not its site's leader runs only the store; the leader also carries. `link:` rows name the sites a leader
-hears; the peers of the store are nodes, the neighbours of the trunk are sites.
+A node that is not its site's leader runs only the store; the leader also carries (`trunkline.node.carrying`). The peers of
+the store are nodes, the neighbours of the trunk are sites.
 
 1. Only the leader persists its site's `link:` row; one that steps down lets go of it, so that two never fight over it.
 2. An incarnation never goes back: the highest one known of each site is kept, whoever told it, and is what a peer hears of
    itself. A leader that is told of a higher one than its own (`outdone_by`) must raise its epoch before it speaks (H02).
-3. Topology waits until the store is synced, so that a node that starts does not first choose parents from a part of the
-   links there are; but never longer than a peer may take to get a link and to answer.
+3. A leader's topology waits until the store is synced (`trunkline.node.carrying`), but never longer than a peer may take to
+   get a link and to answer.
 4. A frame of the store that its link did not take is told to the store (`not_sent`), which sends it, or what came after it,
    when there is room again (`has_room`).
 """
@@ -25,16 +25,23 @@ from trunkline.core.codec import Codec
 from trunkline.core.errors import RemoteProtocolError, TrunklineError
 from trunkline.core.ids import NodeId, Position
 from trunkline.net.channels import Channel
+from trunkline.node.carrying import LINKS, ROWS, Carrying, Effect, Frame, HostWork, Linked, make
 from trunkline.store import messages as store_messages
 from trunkline.store.settings import Settings
 from trunkline.store.store import Store
-from trunkline.topology.parents import LINK_ROWS, LinkRow, Topology
-from trunkline.trunk import asks, messages
+from trunkline.topology.links import LINK_ROWS, LinkRow
+from trunkline.topology.rows import PUBLISHED_ROWS, Row
+from trunkline.topology.settings import Settings as TopologySettings
+from trunkline.topology.topology import Topology
+from trunkline.trunk import asks
 from trunkline.trunk.carry import Carrier
+from trunkline.trunk.handover import Handover
 from trunkline.trunk.log import Applied, Chunk
 from trunkline.trunk.wants import Opened
 
-NODES, LINKS = "node:", "link:"
+__all__ = ["Effect", "Frame", "HostWork", "NodeRecord", "SiteCore"]
+
+NODES = "node:"
 HIGHEST_INCARNATION = 2**32 - 2  # a link row's version has 32 bits for it, and there must be one above
 
 
@@ -53,19 +60,6 @@ class NodeRecord(msgspec.Struct, frozen=True):
 NODE_RECORDS: Codec[NodeRecord] = Codec("node record", NodeRecord)
 
 
-@dataclass(frozen=True)
-class Frame:
-    """Hand this to the link of that node."""
-
-    peer: NodeId
-    channel: Channel
-    body: bytes
-
-
-HostWork = asks.Load | asks.Open | asks.Read | asks.Append | asks.ResetSink | asks.Acknowledged
-Effect = Frame | HostWork
-
-
 @dataclass
 class SiteCore:
     identity: NodeId
@@ -73,22 +67,28 @@ class SiteCore:
     random: Callable[[], float]
     settings: Settings = field(default_factory=Settings)
     areas: tuple[str, ...] = ()
+    topology_settings: TopologySettings = field(default_factory=TopologySettings)
+    handover: Handover = Handover.EXACT
     store: Store = field(init=False)
-    topology: Topology = field(init=False)
-    carrier: Carrier | None = None
+    carrying: Carrying | None = None
     incarnation: int = 0
     api: str = ""
     nodes_changed: bool = True
     _known: dict[str, int] = field(default_factory=dict)
-    _neighbours: dict[str, NodeId] = field(default_factory=dict)
-    _link_counter: int = 0
-    _said: tuple[str, ...] | None = None
-    _stale: bool = True
+    _linked: dict[str, Linked] = field(default_factory=dict)
     _begun: float | None = None
 
     def __post_init__(self) -> None:
-        self.store = Store(self.identity, self.random, self.settings, self.areas, noted=(NODES, LINKS))
-        self.topology = Topology(self.identity.site)
+        self.store = Store(self.identity, self.random, self.settings, self.areas, noted=(NODES, LINKS, ROWS))
+
+    @property
+    def carrier(self) -> Carrier | None:
+        return self.carrying.carrier if self.carrying is not None else None
+
+    @property
+    def topology(self) -> Topology:
+        """A node that does not lead has an empty one."""
+        return self.carrying.topology if self.carrying is not None else Topology(self.identity.site)
 
     # -- roles
 
@@ -105,17 +105,18 @@ class SiteCore:
     def lead(self, epoch: int, log_id: str, head: Position, now: float) -> list[Effect]:
         """This node now speaks for its site; the epoch of its lease is the incarnation."""
         self.incarnation = epoch
-        self.carrier = Carrier(self.identity.site, epoch, log_id, head)
-        self._link_counter, self._said, self._stale = 0, None, True
+        self.carrying = make(
+            self.identity.site, epoch, log_id, head, self.topology_settings, self.handover, self.random, self._persist
+        )
         effects: list[Effect] = self.begin(now)
-        for site in self._neighbours:
-            effects += self._carried(self.carrier.link_up(site))
+        for linked in self._linked.values():
+            effects += self.carrying.link_up(linked, now)
         return effects + self._update_topology(now)
 
     def step_down(self) -> None:
-        self.carrier = None
-        self.topology = Topology(self.identity.site)
-        self.store.fleet.clear(self._link_key)
+        self.carrying = None
+        for key in (self._link_key, ROWS + self.identity.site):
+            self.store.fleet.clear(key)
 
     def heard_of(self, site: str, incarnation: int) -> None:
         """Somebody, or something durable, knows of this incarnation of the site."""
@@ -140,22 +141,24 @@ class SiteCore:
 
     # -- links
 
-    def link_up(self, peer: NodeId, carries: bool, now: float) -> list[Effect]:
+    def link_up(
+        self, peer: NodeId, carries: bool, now: float, *, hears: bool = True, capable: bool = True, incarnation: int = 0
+    ) -> list[Effect]:
         effects: list[Effect] = self._frames(self.store.link_up(peer, now))
         if carries:
-            self._neighbours[peer.site] = peer
-            self._stale = True
-            if self.carrier is not None:
-                effects += self._carried(self.carrier.link_up(peer.site))
+            former = self._linked.get(peer.site)
+            linked = self._linked[peer.site] = Linked(peer, incarnation, hears, capable)
+            if self.carrying is not None:
+                effects += self.carrying.link_down(peer.site, now) if former is not None else []
+                effects += self.carrying.link_up(linked, now)
         return effects + self._update_topology(now)
 
     def link_down(self, peer: NodeId, now: float) -> list[Effect]:
         effects: list[Effect] = self._frames(self.store.link_down(peer, now))
-        if self._neighbours.get(peer.site) == peer:
-            del self._neighbours[peer.site]
-            self._stale = True
-            if self.carrier is not None:
-                effects += self._carried(self.carrier.link_down(peer.site))
+        if self.carries_with(peer):
+            del self._linked[peer.site]
+            if self.carrying is not None:
+                effects += self.carrying.link_down(peer.site, now)
         return effects + self._update_topology(now)
 
     def message(self, peer: NodeId, channel: Channel, body: bytes, now: float) -> list[Effect]:
@@ -163,20 +166,20 @@ class SiteCore:
             case Channel.STORE:
                 effects: list[Effect] = self._frames(self.store.receive(peer, store_messages.CODEC.decode(body), now))
                 return effects + self._update_topology(now)
-            case Channel.TRUNK:
-                message = messages.CODEC.decode(body)
+            case Channel.TRUNK | Channel.SIGNAL | Channel.TOPOLOGY:
                 if not self.carries_with(peer):
                     raise RemoteProtocolError("trunk message", f"the link with {peer} carries nothing", "configure the link")
-                return self._carried(self.carrier.receive(peer.site, message, now)) if self.carrier else []
+                if self.carrying is None:
+                    return []
+                take = self.carrying.told if channel is Channel.TOPOLOGY else self.carrying.received
+                return take(peer.site, body, now)
             case Channel.CONTROL:
                 raise RemoteProtocolError("message", "control frames end at the link", "run an unmodified node")
 
     def tick(self, now: float) -> list[Effect]:
         effects: list[Effect] = self._frames(self.store.tick(now))
         effects += self._update_topology(now)
-        if self.carrier is not None:
-            effects += self._carried(self.carrier.tick(now))
-        return effects
+        return effects + (self.carrying.tick(now) if self.carrying is not None else [])
 
     # -- the store's clients and its links
 
@@ -193,29 +196,31 @@ class SiteCore:
     # -- answers of the host, for the trunk
 
     def set_head(self, head: Position, now: float) -> list[Effect]:
-        return self._carried(self.carrier.set_head(head, now)) if self.carrier else []
+        return self.carrying.set_head(head, now) if self.carrying is not None else []
 
-    def loaded(self, origin: str, applied: Applied) -> list[Effect]:
-        return self._carried(self.carrier.loaded(origin, applied)) if self.carrier else []
+    def loaded(self, origin: str, applied: Applied, now: float) -> list[Effect]:
+        return self._answer(lambda carrier: carrier.loaded(origin, applied), now)
 
     def opened(self, work: asks.Open, opened: Opened, now: float) -> list[Effect]:
-        return self._carried(self.carrier.opened(work.child, work.id, opened, now)) if self.carrier else []
+        return self._answer(lambda carrier: carrier.opened(work.child, work.id, opened, now), now)
 
     def read(self, work: asks.Read, chunk: Chunk, clients: Sequence[str], now: float) -> list[Effect]:
-        if self.carrier is None:
-            return []
-        return self._carried(self.carrier.read(work.child, work.id, chunk, tuple(clients), now))
+        return self._answer(lambda carrier: carrier.read(work.child, work.id, chunk, tuple(clients), now), now)
 
     def appended(self, work: asks.Append, now: float) -> list[Effect]:
-        return self._carried(self.carrier.appended(work, now)) if self.carrier else []
+        return self._answer(lambda carrier: carrier.appended(work, now), now)
+
+    def _answer(self, answer: Callable[[Carrier], list[asks.Effect]], now: float) -> list[Effect]:
+        return self.carrying.carried(answer(self.carrying.carrier), now) if self.carrying is not None else []
 
     # -- looking
 
     def neighbours(self) -> tuple[str, ...]:
-        return tuple(self._neighbours)
+        return tuple(self._linked)
 
     def carries_with(self, peer: NodeId) -> bool:
-        return self._neighbours.get(peer.site) == peer
+        linked = self._linked.get(peer.site)
+        return linked is not None and linked.node == peer
 
     def nodes(self) -> dict[NodeId, NodeRecord]:
         """Every node the store knows of; what cannot be read is as if it were not there."""
@@ -235,6 +240,14 @@ class SiteCore:
             return LINK_ROWS.decode(entry.value.data) if entry is not None and entry.value.data else None
         return None
 
+    def published_rows(self) -> dict[str, tuple[Row, ...]]:
+        """Of every site that publishes its rows."""
+        found: dict[str, tuple[Row, ...]] = {}
+        for key, data in self.store.fleet.matching(ROWS).items():
+            with suppress(TrunklineError):
+                found[key.removeprefix(ROWS)] = PUBLISHED_ROWS.decode(data).rows
+        return found
+
     # -- inside
 
     @property
@@ -242,23 +255,26 @@ class SiteCore:
         return LINKS + self.identity.site
 
     def _update_topology(self, now: float) -> list[Effect]:
-        """After anything that can change whom we hear or whom others hear."""
+        """After anything that can change whom others hear."""
+        changed: dict[str, LinkRow | None] = {}
         for key in self.store.fleet.changes():
-            self._stale = self._stale or key.startswith(LINKS)
+            site = key.removeprefix(LINKS)
+            if key.startswith(LINKS) and site != self.identity.site:
+                changed[site] = self.link_row(site)
             self.nodes_changed = self.nodes_changed or key.startswith(NODES)
-        if self.carrier is None or not self._stale or not self._may_look(now):
+        carrying = self.carrying
+        if carrying is None or not self._may_look(now):
             return []
-        self._stale = False
-        effects: list[Effect] = []
-        if self._said != self.neighbours():
-            self._said = self.neighbours()
-            self._link_counter += 1
-            row = LinkRow(self.incarnation, self._said)
-            version = row.version(self._link_counter)
-            self.store.fleet.persist(self._link_key, LINK_ROWS.encode(row), now, version=version)
-        if self.topology.compute(self.neighbours(), self.links()):
-            effects += self._carried(self.carrier.set_parents(self.topology.parents()))
-        return effects
+        if not carrying.begun:
+            others = {site: row for site, row in self.links().items() if site != self.identity.site}
+            return carrying.begin(others, now)
+        return carrying.links_changed(changed, now)
+
+    def _persist(self, key: str, data: bytes | None, version: int | None, now: float) -> None:
+        if data is None:
+            self.store.fleet.clear(key)
+        else:
+            self.store.fleet.persist(key, data, now, version=version or 1)
 
     def _may_look(self, now: float) -> bool:
         longest = self.settings.link_seconds + self.settings.answer_seconds
@@ -270,9 +286,3 @@ class SiteCore:
             if id(send.message) not in bodies:  # one message may be for many peers
                 bodies[id(send.message)] = store_messages.CODEC.encode(send.message)
         return [Frame(NodeId.parse(s.peer), Channel.STORE, bodies[id(s.message)]) for s in sends]
-
-    def _carried(self, effects: Sequence[asks.Effect]) -> list[Effect]:
-        return [self._frame(e) if isinstance(e, asks.Send) else e for e in effects]
-
-    def _frame(self, send: asks.Send) -> Frame:
-        return Frame(self._neighbours[send.site], Channel.TRUNK, messages.CODEC.encode(send.message))

@@ -3,7 +3,7 @@
 1. Whatever looks at many keys does so in portions, one per turn of the loop; what is made of them, and their order, is made
    outside. So no client stops the node for longer than a portion takes.
 2. What a client writes leaves for the peers in the same turn; a key that is to be kept is written with the next tick.
-3. Keys that belong to somebody (node:, link:, site:) are written by nodes alone.
+3. Keys that belong to somebody (node:, link:, rows:, site:) are written by nodes alone.
 4. There is a limit to the watches of a node, and closing one is always safe.
 """
 

@@ -69,26 +69,6 @@ def status(core: SiteCore, peers: Peers, delivered: Counter[str], failures: dict
     }
 
 
-def topology(core: SiteCore) -> dict[str, Any]:
-    rows = core.topology.rows.values()
-    return {
-        "site": core.identity.site,
-        "neighbours": list(core.neighbours()),
-        "rows": [{"source": r.source, "via": r.via, "depth": r.depth, "path": list(r.path)} for r in rows],
-    }
-
-
-def trunk(core: SiteCore, peers: Peers) -> dict[str, Any]:
-    carrier = core.carrier
-    links: dict[str, dict[str, int]] = {site: {} for site in core.neighbours()}
-    for (site, what), count in carrier.counters.items() if carrier else ():
-        links.setdefault(site, {})[what] = count
-    for peer, link in peers.endpoint.links().items():
-        if core.carries_with(peer):
-            links[peer.site] |= {"sent_bytes": link.sent_bytes, "received_bytes": link.received_bytes}
-    return {"site": core.identity.site, "links": links}
-
-
 def store_state(core: SiteCore) -> tuple[bool, int, int, int]:
     """Synced, peers in step, peers, keys: of the fleet's area."""
     fleet = core.store.fleet

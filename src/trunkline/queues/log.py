@@ -52,6 +52,8 @@ SELECT scan.last_seq AS scanned_to, scan.mark AS scanned_mark, m.last_seq AS tra
   FROM (SELECT last_seq, mark FROM scanned ORDER BY last_seq DESC LIMIT 1) AS scan LEFT JOIN matched m ON true
  ORDER BY m.last_seq, m.seq
 """
+# Without a round the log begins behind its head: all of it was trimmed.
+_LOWEST = "SELECT coalesce((SELECT min(first_seq) - 1 FROM queues.stamp), head) FROM queues.stamper"
 _MARK_AT = "SELECT mark, first_seq FROM queues.stamp WHERE last_seq >= %s ORDER BY last_seq LIMIT 1"
 
 
@@ -87,6 +89,12 @@ class PostgresLog:
             row = conn.execute("SELECT head, mark FROM queues.stamper").fetchone()
         assert row is not None
         return Position(*row)
+
+    def lowest(self) -> Position:
+        with self._pool.connection() as conn:
+            row = conn.execute(_LOWEST).fetchone()
+        assert row is not None
+        return Position(row[0], 0)
 
     def mark_at(self, seq: int) -> int | None:
         if seq == 0:

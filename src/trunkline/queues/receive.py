@@ -21,7 +21,7 @@ from trunkline.core.errors import LocalProtocolError
 from trunkline.core.ids import START, Position
 from trunkline.core.jsoncodec import dumps
 from trunkline.db.lease import Grant, commit_fenced
-from trunkline.trunk.log import NOTHING_APPLIED, Applied, Entry
+from trunkline.trunk.log import LOST, NOTHING_APPLIED, Applied, Entry
 
 _ORIGIN = ""  # no client has this name: after a reset, the row that keeps the new log's id
 
@@ -71,10 +71,18 @@ class PostgresSink:
             applied = _applied(conn, origin, lock=True)
             _check_log(origin, applied, log_id)
             fresh = [e for e in entries if e.seq > applied.clients.get(e.client, START).seq]
-            if fresh:
-                _store(conn, origin, fresh)
-            asked = {"origin": origin, "log_id": log_id, "seq": upto.seq, "mark": upto.mark}
-            conn.execute(_POSITIONS, {**asked, "clients": sorted(set(clients))})
+            _advance(conn, origin, log_id, fresh, upto, clients)
+            commit_fenced(conn, self._grant)
+
+    def lost(self, origin: str, log_id: str, upto: Position, clients: Sequence[str]) -> None:
+        with self._pool.connection() as conn:
+            conn.execute("SET LOCAL synchronous_commit = on")
+            applied = _applied(conn, origin, lock=True)
+            _check_log(origin, applied, log_id)
+            has = {c: applied.clients.get(c, START).seq for c in clients}
+            behind = {c: seq for c, seq in has.items() if seq < upto.seq}
+            records = [Entry(upto.seq, c, (), {LOST: f"{seq + 1}-{upto.seq}"}, b"") for c, seq in behind.items()]
+            _advance(conn, origin, log_id, records, upto, list(behind))
             commit_fenced(conn, self._grant)
 
     def reset(self, origin: str, log_id: str) -> None:
@@ -96,6 +104,15 @@ def _check_log(origin: str, applied: Applied, log_id: str) -> None:
     if applied.log_id not in ("", log_id):
         why = f"positions are of log {applied.log_id}, entries of {log_id}"
         raise LocalProtocolError(f"log of {origin}", why, "reset the origin first")
+
+
+def _advance(
+    conn: psycopg.Connection[Any], origin: str, log_id: str, fresh: Sequence[Entry], upto: Position, clients: Sequence[str]
+) -> None:
+    if fresh:
+        _store(conn, origin, fresh)
+    asked = {"origin": origin, "log_id": log_id, "seq": upto.seq, "mark": upto.mark}
+    conn.execute(_POSITIONS, {**asked, "clients": sorted(set(clients))})
 
 
 def _store(conn: psycopg.Connection[Any], origin: str, fresh: Sequence[Entry]) -> None:

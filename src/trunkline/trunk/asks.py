@@ -70,4 +70,30 @@ class Acknowledged:
     clients: dict[str, Position]
 
 
-Effect = Send | Load | Open | Read | Append | ResetSink | Acknowledged
+@dataclass(frozen=True)
+class Accepted:
+    """That neighbour serves this origin now: the first batch of the subscription came."""
+
+    origin: str
+    site: str
+
+
+@dataclass(frozen=True)
+class Deliver:
+    """A message for this site; at most once."""
+
+    source: str
+    body: bytes
+
+
+@dataclass(frozen=True)
+class Lost:
+    """The origin trimmed what this site lacks. Answer with `loaded` when that is on record for each of these clients."""
+
+    origin: str
+    log_id: str
+    upto: Position
+    clients: tuple[str, ...]
+
+
+Effect = Accepted | Deliver | Lost | Send | Load | Open | Read | Append | ResetSink | Acknowledged

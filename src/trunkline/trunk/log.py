@@ -26,8 +26,11 @@ class Entry(msgspec.Struct, frozen=True, array_like=True):
     def is_for(self, sites: Set[str]) -> bool:
         return any(d in sites or d == ALL_SITES for d in self.destinations)
 
-    def size(self) -> int:
-        return len(self.payload) + sum(len(k) + len(v) for k, v in self.headers.items()) + 64
+
+def size_of(entries: Sequence[Entry]) -> int:
+    """About the bytes they take on a link."""
+    headers = sum([len(k) + len(v) for e in entries if e.headers for k, v in e.headers.items()])
+    return sum([len(e.payload) for e in entries]) + headers + 64 * len(entries)
 
 
 class Chunk(msgspec.Struct, frozen=True):
@@ -44,6 +47,8 @@ class Applied(msgspec.Struct, frozen=True):
     clients: dict[str, Position]
 
 
+LOST = "trunkline-lost"
+"""Header of the record that stands for entries no longer to be had."""
 NOTHING_APPLIED = Applied("", {})
 
 
@@ -56,6 +61,9 @@ class Log(Protocol):
 
     def head(self) -> Position:
         """The last entry there is."""
+
+    def lowest(self) -> Position:
+        """Up to and including this one, entries were trimmed; the start when none were. Its mark is 0 when not known."""
 
     def mark_at(self, seq: int) -> int | None:
         """The mark of that entry's round; 0 for seq 0, None when the log does not hold that entry."""
@@ -81,6 +89,13 @@ class Sink(Protocol):
         An entry at or below its client's position is already there and is left out, so a repeated call does no harm; a
         position never goes back. Every entry's client is among `clients`.
         A position under another `log_id` than the stored one is refused with `LocalProtocolError`: call `reset` first.
+        """
+
+    def lost(self, origin: str, log_id: str, upto: Position, clients: Sequence[str]) -> None:
+        """The origin trimmed entries up to `upto` that were not here yet: one durable step, for each of these clients that is
+        behind it: a record of the loss in its queue (`LOST` in its headers: "first-last"), and the position behind that.
+
+        A repeated call adds nothing. Another `log_id` is refused as by `append`.
         """
 
     def reset(self, origin: str, log_id: str) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence, Set
 
 from trunkline.core.errors import LocalProtocolError
 from trunkline.core.ids import START, Position
-from trunkline.trunk.log import NOTHING_APPLIED, Applied, Chunk, Entry
+from trunkline.trunk.log import LOST, NOTHING_APPLIED, Applied, Chunk, Entry
 
 Message = tuple[str, tuple[str, ...], dict[str, str], bytes]
 """client, destinations, headers, payload"""
@@ -20,6 +20,7 @@ class MemoryLog:
         self._ends: list[int] = []  # last seq of every transaction
         self._marks: list[int] = []  # the mark of that transaction
         self._clients: dict[str, int] = {}
+        self._lowest = START
 
     @property
     def log_id(self) -> str:
@@ -38,10 +39,20 @@ class MemoryLog:
     def head(self) -> Position:
         return Position(self._ends[-1], self._marks[-1]) if self._ends else START
 
+    def trim(self, seq: int) -> Position:
+        """Forgets whole transactions up to `seq`."""
+        last = bisect_right(self._ends, seq) - 1
+        if last >= 0 and self._ends[last] > self._lowest.seq:
+            self._lowest = Position(self._ends[last], self._marks[last])
+        return self._lowest
+
+    def lowest(self) -> Position:
+        return self._lowest
+
     def mark_at(self, seq: int) -> int | None:
         if seq == 0:
             return 0
-        if not 0 < seq <= len(self._entries):
+        if not self._lowest.seq <= seq <= len(self._entries) or seq < 0:
             return None
         return self._marks[bisect_left(self._ends, seq)]
 
@@ -77,6 +88,12 @@ class MemorySink:
         received.extend(e for e in entries if e.seq > applied.clients.get(e.client, START).seq)
         reached = {c: max(upto, applied.clients.get(c, START), key=lambda p: p.seq) for c in clients}
         self._applied[origin] = Applied(log_id, {**applied.clients, **reached})
+
+    def lost(self, origin: str, log_id: str, upto: Position, clients: Sequence[str]) -> None:
+        has = self.applied(origin).clients
+        behind = [c for c in clients if has.get(c, START).seq < upto.seq]
+        records = [Entry(upto.seq, c, (), {LOST: f"{has.get(c, START).seq + 1}-{upto.seq}"}, b"") for c in behind]
+        self.append(origin, log_id, records, upto, behind)
 
     def reset(self, origin: str, log_id: str) -> None:
         self._applied[origin] = Applied(log_id, {})

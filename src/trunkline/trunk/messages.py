@@ -1,6 +1,8 @@
-"""What travels on a link's trunk channel."""
+"""What travels between the carriers of two sites: the data in order, and signals that never wait for data."""
 
 from __future__ import annotations
+
+from enum import IntEnum
 
 import msgspec
 
@@ -9,17 +11,46 @@ from trunkline.core.ids import Position
 from trunkline.trunk.log import Applied, Entry
 
 
+class Lane(IntEnum):
+    """A site has at most one subscription per origin and lane at its parent."""
+
+    LIVE = 0
+    CATCH_UP = 1
+    """For destinations far behind: merged into one stream with a share of the bandwidth (H14)."""
+
+
 class Subscribe(msgspec.Struct, frozen=True, array_like=True, tag="subscribe"):
-    """I take `origin` from you, for these destinations, each from its own position. Replaces my earlier one."""
+    """I take `origin` from you, for these destinations, each from its own position. Replaces my earlier one of this lane.
+
+    `kept` are destinations of my subscription `continues` whose stream goes on without a break: they have whatever you sent
+    them. A parent that does not have that subscription any more goes by `wants` alone.
+    """
 
     id: int
     origin: str
     wants: dict[str, Applied]
+    lane: Lane = Lane.LIVE
+    continues: int = 0
+    kept: tuple[str, ...] = ()
+
+
+class SubscribeAll(msgspec.Struct, frozen=True, array_like=True, tag="subscribe-all"):
+    """To a peer that knows no subscriptions: send everything of every origin, of these from here on."""
+
+    positions: dict[str, Applied]
 
 
 class Stop(msgspec.Struct, frozen=True, array_like=True, tag="stop"):
     id: int
     origin: str
+
+
+class Stopped(msgspec.Struct, frozen=True, array_like=True, tag="stopped"):
+    """In stream, after the last batch: nothing beyond `upto` was or will be sent under this subscription."""
+
+    id: int
+    origin: str
+    upto: int
 
 
 class Batch(msgspec.Struct, frozen=True, array_like=True, tag="batch"):
@@ -28,6 +59,8 @@ class Batch(msgspec.Struct, frozen=True, array_like=True, tag="batch"):
     `prev` is the `upto` of the batch before, so a hole is seen at once; the first one of a subscription `opens` it and says in
     `prev` where the stream begins. No entries is the sign that there were none.
     `clients` are those that ever wrote up to here: each of them is complete up to `upto`.
+    `after`, where a subscription continues another: the kept destinations were sent everything up to here under that one; the
+    new set is effective from here on. -1: it continues nothing.
     """
 
     id: int
@@ -38,6 +71,7 @@ class Batch(msgspec.Struct, frozen=True, array_like=True, tag="batch"):
     upto: Position
     clients: tuple[str, ...]
     opens: bool
+    after: int = -1
 
 
 class Taken(msgspec.Struct, frozen=True, array_like=True, tag="taken"):
@@ -58,6 +92,28 @@ class Ack(msgspec.Struct, frozen=True, array_like=True, tag="ack"):
     clients: dict[str, Position]
 
 
+class Vector(msgspec.Struct, frozen=True, array_like=True, tag="vector"):
+    """The acknowledgements of a whole subtree: everybody in `members` has `least`, except those that are named.
+
+    `members` (destination → generation) is said when it changed and from time to time; None: those of this `version`.
+    """
+
+    origin: str
+    log_id: str
+    version: int
+    least: dict[str, Position]
+    exceptions: dict[str, dict[str, Position]]
+    members: dict[str, int] | None = None
+
+
+class Awaited(msgspec.Struct, frozen=True, array_like=True, tag="awaited"):
+    """From the origin down to these destinations: somebody waits for their acknowledgements, for so many seconds."""
+
+    origin: str
+    destinations: tuple[str, ...]
+    seconds: float
+
+
 class Reset(msgspec.Struct, frozen=True, array_like=True, tag="reset"):
     """From the origin only: that destination's positions are not of this log. It must begin anew, never skip."""
 
@@ -67,5 +123,32 @@ class Reset(msgspec.Struct, frozen=True, array_like=True, tag="reset"):
     destination: str
 
 
-TrunkMessage = Subscribe | Stop | Batch | Taken | Ack | Reset
+class Gap(msgspec.Struct, frozen=True, array_like=True, tag="gap"):
+    """From the origin only: up to `lowest` the log was trimmed, and that destination lacks entries of these clients there."""
+
+    id: int
+    origin: str
+    log_id: str
+    destination: str
+    lowest: Position
+    clients: tuple[str, ...]
+
+
+class Send(msgspec.Struct, frozen=True, array_like=True, tag="send"):
+    """One message for one site, hop by hop, at most once; whoever sent it expects the answer."""
+
+    to: str
+    source: str
+    body: bytes
+    hops: int
+
+
+TrunkMessage = Subscribe | SubscribeAll | Stop | Stopped | Batch | Taken | Ack | Vector | Awaited | Reset | Gap | Send
 CODEC: Codec[TrunkMessage] = Codec("trunk message", TrunkMessage)
+
+_IN_STREAM = (Batch, Stopped)
+
+
+def travels_in_stream(message: TrunkMessage) -> bool:
+    """True: on the channel of the data, in order with it. Everything else has credit of its own (H15)."""
+    return isinstance(message, _IN_STREAM)

@@ -7,35 +7,48 @@ A taker is fed pieces of the stream in order and hands them on as fast as its wi
     lagging            left the stream because it was full; what is queued stays, the rest is asked for again later
     unconfirmed        bytes handed on and not yet taken; at most a window and one piece
     busy               an answer is awaited: the log's next chunk for a child, the sink's commit for this site
+    proposal           the child's next subscription; it *turns* to that one when this site can serve it (H13)
+    fed                the lane of this site's own stream that feeds it, whatever lane the child asked for
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import msgspec
 
 from trunkline.core.errors import LocalProtocolError
 from trunkline.core.ids import Position
-from trunkline.trunk.log import Applied, Entry
-from trunkline.trunk.wants import lifted, needs
+from trunkline.trunk.log import Applied, Entry, size_of
+from trunkline.trunk.messages import Lane
+from trunkline.trunk.wants import lifted, needed_above
 
 # A window covers the longest round trip we care for at the rate of a link; every buffer below is a multiple of it.
 WINDOW = 4 * 1024 * 1024
+# The catch-up's share: what it may have on its way is a quarter of what the live entries may.
+WINDOWS = {Lane.LIVE: WINDOW, Lane.CATCH_UP: WINDOW // 4}
+# Sets of destinations whose threshold is remembered; beyond it they are worked out anew.
+REMEMBERED = 4096
 
 
 class Piece(msgspec.Struct, frozen=True):
+    id: int
     log_id: str
     prev: int
     entries: tuple[Entry, ...]
     upto: Position
     clients: tuple[str, ...]
+    size: int = 0
     opens: bool = False
+    after: int = -1
 
-    def size(self) -> int:
-        return sum(entry.size() for entry in self.entries)
+
+@dataclass(frozen=True)
+class Proposal:
+    id: int
+    wants: dict[str, Applied]
+    kept: frozenset[str]
 
 
 @dataclass(eq=False)
@@ -43,6 +56,7 @@ class Taker:
     site: str
     id: int
     wants: dict[str, Applied]
+    lane: Lane = Lane.LIVE
     log_id: str = ""
     clients: tuple[str, ...] = ()
     cursor: Position | None = None
@@ -52,10 +66,16 @@ class Taker:
     unconfirmed: int = 0
     lagging: bool = False
     busy: bool = False
+    reading: int = 0
     opened: bool = False
     took: int = 0
+    fed: Lane = Lane.LIVE
+    proposal: Proposal | None = None
     _queue: deque[Piece] = field(default_factory=deque)
-    _open: deque[tuple[int, int]] = field(default_factory=deque)
+    _open: deque[tuple[int, int, int]] = field(default_factory=deque)
+    _above: dict[tuple[str, tuple[str, ...]], int | None] = field(default_factory=dict)
+
+    # -- where it stands
 
     def begin(self, at: Position) -> None:
         self.cursor = self.sent = at
@@ -67,7 +87,47 @@ class Taker:
         elif self.cursor.seq < at.seq:
             self.cursor = at
 
-    def offer(self, log_id: str, prev: int, entries: Iterable[Entry], upto: Position, clients: tuple[str, ...]) -> int:
+    def standing(self) -> dict[str, Applied]:
+        """What its destinations want, now that the stream to them stands at the cursor."""
+        stands = self._standing()
+        if self.proposal is None:
+            return stands
+        kept = self.proposal.kept & stands.keys()
+        return {site: stands[site] if site in kept else want for site, want in self.proposal.wants.items()}
+
+    def _standing(self) -> dict[str, Applied]:
+        if self.cursor is None or not self.cursor.mark:
+            return self.wants
+        return {site: lifted(want, self.cursor, self.clients, self.log_id) for site, want in self.wants.items()}
+
+    def newcomers(self) -> dict[str, Applied]:
+        assert self.proposal is not None
+        kept = self.proposal.kept & self.wants.keys()
+        return {site: want for site, want in self.proposal.wants.items() if site not in kept}
+
+    def lowest(self) -> int:
+        if self.cursor is not None:
+            return self.cursor.seq
+        return min((min((p.seq for p in w.clients.values()), default=0) for w in self.standing().values()), default=0)
+
+    def turn(self, start: Position) -> None:
+        """From here on the proposed subscription is served: its newcomers from `start`, the others without a break."""
+        assert self.proposal is not None
+        assert self.cursor is not None
+        assert self.sent is not None
+        after, self.wants = self.cursor, self.standing()
+        if self._queue or self.sent.seq < after.seq:
+            self._queue.append(Piece(self.id, self.log_id, 0, (), after, self.clients))
+        self.id, self.proposal = self.proposal.id, None
+        self.cursor = start if start.seq < after.seq else after
+        self._queue.append(
+            Piece(self.id, self.log_id, self.cursor.seq, (), self.cursor, self.clients, opens=True, after=after.seq)
+        )
+        self._above.clear()
+
+    # -- into the queue
+
+    def offer(self, log_id: str, prev: int, entries: tuple[Entry, ...], upto: Position, clients: tuple[str, ...]) -> int:
         """Puts the stretch (prev, upto] of the stream into the queue; returns how many entries of it this taker wants."""
         if self.cursor is None or prev > self.cursor.seq:
             raise LocalProtocolError(
@@ -75,53 +135,72 @@ class Taker:
             )
         if upto.seq < self.cursor.seq:
             return 0
-        after = self.cursor.seq
-        wanted = tuple(e for e in entries if e.seq > after and needs(self.wants, e))
-        self.log_id, self.clients, self.cursor = log_id, clients, upto
+        wanted = self._wanted(entries, self.cursor.seq)
         if wanted:
-            piece = Piece(log_id, after, wanted, upto, clients)
-            self._queue.append(piece)
-            self.queued += piece.size()
+            size = size_of(wanted)
+            self._queue.append(Piece(self.id, log_id, self.cursor.seq, wanted, upto, clients, size))
+            self.queued += size
             self.took += len(wanted)
+        self.log_id, self.clients, self.cursor = log_id, clients, upto
         return len(wanted)
+
+    def _wanted(self, entries: tuple[Entry, ...], after: int) -> tuple[Entry, ...]:
+        """Entries of one client for the same sites are alike: one look at the wants does for all of them."""
+        above, wanted = self._above, []
+        if len(above) > REMEMBERED:
+            above.clear()
+        for e in entries:
+            key = (e.client, e.destinations)
+            if key in above:
+                least = above[key]
+            else:
+                least = above[key] = needed_above(self.wants, e)
+            if least is not None and e.seq > least and e.seq > after:
+                wanted.append(e)
+        return entries if len(wanted) == len(entries) else tuple(wanted)
 
     def full(self) -> bool:
         return self.queued >= WINDOW
 
+    # -- out of the queue
+
+    @property
+    def window(self) -> int:
+        return WINDOWS[self.lane]
+
     def next_piece(self, now: float) -> Piece | None:
         """The next piece the window allows; it covers everything found unwanted since, when it is the last one."""
-        if not self._queue or self.unconfirmed >= WINDOW:
+        if not self._queue or self.unconfirmed >= self.window:
             return None
         piece = self._queue.popleft()
-        self.queued -= piece.size()
+        self.queued -= piece.size
         upto = piece.upto if self._queue or self.cursor is None else self.cursor
-        return self._hand_on(msgspec.structs.replace(piece, prev=self._sent_seq(), upto=upto), now)
+        prev = piece.prev if piece.opens else self._sent_seq()
+        return self._hand_on(piece, prev, upto, now)
 
     def sign_of_life(self, now: float) -> Piece | None:
         """Without entries: says how far the stream is, and that it lives."""
         if self._queue or self.cursor is None:
             return None
-        return self._hand_on(Piece(self.log_id, self._sent_seq(), (), self.cursor, self.clients), now)
+        piece = Piece(self.id, self.log_id, 0, (), self.cursor, self.clients)
+        return self._hand_on(piece, self._sent_seq(), self.cursor, now)
 
     def _sent_seq(self) -> int:
         assert self.sent is not None
         return self.sent.seq
 
-    def _hand_on(self, piece: Piece, now: float) -> Piece:
-        if not self.opened:
-            self.opened, piece = True, msgspec.structs.replace(piece, opens=True)
-        self.sent, self.sent_at = piece.upto, now
+    def _hand_on(self, piece: Piece, prev: int, upto: Position, now: float) -> Piece:
+        opens, self.opened = piece.opens or not self.opened, True
+        self.sent, self.sent_at = upto, now
         if piece.entries:
-            self._open.append((piece.upto.seq, piece.size()))
-            self.unconfirmed += self._open[-1][1]
-        return piece
+            self._open.append((piece.id, upto.seq, piece.size))
+            self.unconfirmed += piece.size
+        return msgspec.structs.replace(piece, prev=prev, upto=upto, opens=opens)
 
-    def confirm(self, seq: int) -> None:
-        while self._open and self._open[0][0] <= seq:
-            self.unconfirmed -= self._open.popleft()[1]
+    def knows(self, id: int) -> bool:
+        return id == self.id or any(id == sent for sent, _, _ in self._open)
 
-    def standing(self) -> dict[str, Applied]:
-        """What its destinations want, now that the stream to them stands at the cursor."""
-        if self.cursor is None or not self.cursor.mark:
-            return self.wants
-        return {site: lifted(want, self.cursor, self.clients, self.log_id) for site, want in self.wants.items()}
+    def confirm(self, id: int, seq: int) -> None:
+        """Taken up to `seq` under that subscription, and with it everything under those before."""
+        while self._open and (self._open[0][0] < id or (self._open[0][0] == id and self._open[0][1] <= seq)):
+            self.unconfirmed -= self._open.popleft()[2]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from trunkline.core.ids import ALL_SITES, START, Position
 from trunkline.trunk.log import Applied, Entry, Log
@@ -14,9 +14,10 @@ def seq_of(want: Applied, client: str) -> int:
     return want.clients.get(client, START).seq
 
 
-def needs(wants: Mapping[str, Applied], entry: Entry) -> bool:
+def needed_above(wants: Mapping[str, Applied], entry: Entry) -> int | None:
+    """Entries like this one are wanted when their seq is above; None: by nobody."""
     sites: Iterable[str] = wants if ALL_SITES in entry.destinations else entry.destinations
-    return any(entry.seq > seq_of(wants[site], entry.client) for site in sites if site in wants)
+    return min((seq_of(wants[site], entry.client) for site in sites if site in wants), default=None)
 
 
 def lifted(want: Applied, cursor: Position, clients: Iterable[str], log_id: str) -> Applied:
@@ -45,22 +46,31 @@ class Opened:
     start: Position
     reset: tuple[str, ...]
     clients: tuple[str, ...]
+    gaps: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """Destination → clients of which it lacks entries that were trimmed."""
+    lowest: Position = START
 
 
 def open_subscription(log: Log, wants: Mapping[str, Applied]) -> Opened:
-    """Which wants fit this log (H11), and the position before the first entry that any of them lacks."""
-    clients = log.clients()
-    valid = {site: want for site, want in wants.items() if _fits(log, want)}
+    """Which wants fit this log (H11) and were not trimmed, and the position before the first entry that any of them lacks."""
+    clients, lowest = log.clients(), log.lowest()
+    valid = {site: want for site, want in wants.items() if _fits(log, want, lowest)}
+    gaps = {site: _trimmed(clients, want, lowest) for site, want in valid.items()}
     start = log.head().seq
     for want in valid.values():
         for client, first in clients.items():
-            have = seq_of(want, client)
-            start = min(start, have if have >= first else first - 1)
+            start = min(start, max(seq_of(want, client), first - 1))
     return Opened(
         Position(start, log.mark_at(start) or 0),
         tuple(site for site in wants if site not in valid),
         tuple(clients),
+        {site: trimmed for site, trimmed in gaps.items() if trimmed},
+        lowest,
     )
+
+
+def _trimmed(clients: Mapping[str, int], want: Applied, lowest: Position) -> tuple[str, ...]:
+    return tuple(c for c, first in clients.items() if first <= lowest.seq and seq_of(want, c) < lowest.seq)
 
 
 def proven(log: Log, clients: Mapping[str, Position]) -> dict[str, Position]:
@@ -68,7 +78,13 @@ def proven(log: Log, clients: Mapping[str, Position]) -> dict[str, Position]:
     return {client: p for client, p in clients.items() if log.mark_at(p.seq) == p.mark}
 
 
-def _fits(log: Log, want: Applied) -> bool:
+def _fits(log: Log, want: Applied, lowest: Position) -> bool:
+    """Below what was trimmed there is nothing to compare with: that is a gap, not another history."""
     if not want.clients:
         return True
-    return want.log_id == log.log_id and all(log.mark_at(p.seq) == p.mark for p in want.clients.values())
+    return want.log_id == log.log_id and all(_has(log, p, lowest) for p in want.clients.values())
+
+
+def _has(log: Log, position: Position, lowest: Position) -> bool:
+    mark = log.mark_at(position.seq)
+    return mark == position.mark or (mark is None and 0 <= position.seq <= lowest.seq)

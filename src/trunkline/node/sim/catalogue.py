@@ -14,13 +14,15 @@ from trunkline.node.sim.clients import draw_changes
 from trunkline.node.sim.faults import draw_faults
 from trunkline.node.sim.history import Event, History, Write, in_order
 from trunkline.node.sim.leased import LeasedNode
+from trunkline.node.sim.pathchecks import paths_right
 from trunkline.node.sim.setup import Links, Setup, nodes_of_sites, random_graph
-from trunkline.node.sim.site import SimSite
+from trunkline.node.sim.site import LEAN, SimSite
 from trunkline.node.sim.storechecks import STORE_CHECKS
 from trunkline.node.sim.storenode import AMPLE, NARROW, Manner, StoreNode
-from trunkline.node.sim.universe import CALM, Scenario, Universe, Verdict, run_history, setup_of
+from trunkline.node.sim.universe import Scenario, Universe, Verdict, run_history, setup_of
 
 ANYWHERE = ("crash", "power", "pause", "leap", "cut", "split", "mute", "slow", "loss", "reset")
+ON_PATHS = ("crash", "power", "cut", "split", "mute", "slow", "reset")
 ON_DISK = ("slowdisk", "stall")
 ON_LEASE = ("nodb", "wall")
 
@@ -49,11 +51,15 @@ def _draw_write(random: Random, setup: Setup, at: float) -> Write:
 
 
 def boot_site(universe: Universe, host: str, outlet: Outlet, now: float) -> Process:
-    return SimSite(host, universe.databases, outlet, now)
+    return SimSite(host, universe.databases, outlet, now, universe.setup)
+
+
+def boot_lean_site(universe: Universe, host: str, outlet: Outlet, now: float) -> Process:
+    return SimSite(host, universe.databases, outlet, now, universe.setup, LEAN)
 
 
 def boot_leased(universe: Universe, host: str, outlet: Outlet, now: float) -> Process:
-    return LeasedNode(host, universe.databases, outlet, now)
+    return LeasedNode(host, universe.databases, outlet, now, universe.setup)
 
 
 def boot_store(manner: Manner, universe: Universe, host: str, outlet: Outlet, now: float) -> Process:
@@ -82,6 +88,11 @@ _ALL = (
         "mesh", "four to six sites in a random graph with cycles, another one for every seed",
         random_graph, boot_site, ANYWHERE + ON_DISK, draw_writes, CARRYING,
     ),
+    Scenario(
+        "topology", "four to eight sites in a random graph, all writing: who takes whose records from whom, and every one once",
+        partial(random_graph, fewest=4, most=8), boot_lean_site, ON_PATHS, partial(draw_writes, count=20),
+        (*CARRYING, paths_right), calm=6.0, rest=0.5,
+    ),
     carrying("star", "one hub and five leaves: the hub relays among them all", STAR),
     storing("store", "the store alone on three to eight nodes whose clients change the same keys and their own", AMPLE),
     storing("narrow", "the store where little may wait: a low rate limit, full links, slow watchers", NARROW),
@@ -105,7 +116,8 @@ def find(name: str) -> Scenario:
 def draw(scenario: Scenario, seed: int, loss: float | None = None) -> History:
     """The history of a seed."""
     random, setup = Random(f"{seed} history"), setup_of(scenario, seed)
-    events: list[Event] = [*draw_faults(random, scenario.faults, CALM, setup), *scenario.draw(random, setup, CALM)]
+    calm = scenario.calm
+    events: list[Event] = [*draw_faults(random, scenario.faults, calm, setup), *scenario.draw(random, setup, calm)]
     return History(scenario.name, seed, scenario.loss if loss is None else loss, in_order(events))
 
 

@@ -67,6 +67,7 @@ class Database:
     """How far this site says it has each origin's log, since the last reset."""
     led: int = 0
     """The newest epoch under which somebody began to lead."""
+    _due: dict[str, tuple[Position, list[int]]] = field(default_factory=dict)
 
     def stamp(self) -> Position:
         """What applications committed becomes the log, in order."""
@@ -74,6 +75,15 @@ class Database:
         for messages, mark in pending:
             self.log.commit(messages, mark)
         return self.log.head()
+
+    def due_to(self, site: str) -> list[int]:
+        """Of the log what is for that site."""
+        head = self.log.head()
+        at, due = self._due.get(site, (None, []))
+        if at != head:
+            due = [e.seq for e in self.log.read(0, head.seq + 1, {site}).entries]
+            self._due[site] = head, due
+        return due
 
     def fenced(self, grant: Grant, step: Callable[[], _T]) -> _T | None:
         """None: the grant is over, and nothing was done."""

@@ -20,23 +20,23 @@ from trunkline.db.lease import Grant, Terms
 from trunkline.net.channels import Channel
 from trunkline.net.simhost import Greeting, Outlet
 from trunkline.node.sim.database import Database
-from trunkline.node.sim.setup import site_of
-from trunkline.node.sim.site import SimSite, node_id
+from trunkline.node.sim.setup import Setup, site_of
+from trunkline.node.sim.site import SimSite
 from trunkline.node.sitecore import Effect, HostWork
 from trunkline.trunk import asks
 
 TERMS = Terms(seconds=2.5, renew_every=0.75, margin=0.35)  # a quarter of a leader's: many reigns within one run
 TRY_AGAIN = 0.25
-_FENCED = (asks.Append, asks.ResetSink)
+_FENCED = (asks.Append, asks.ResetSink, asks.Lost)
 
 
 class LeasedNode(SimSite):
-    def __init__(self, host: str, databases: dict[str, Database], outlet: Outlet, now: float) -> None:
+    def __init__(self, host: str, databases: dict[str, Database], outlet: Outlet, now: float, setup: Setup) -> None:
         self.tenure = Tenure(outlet.clock, TERMS)
         self._asking = False
         self._ask_at = now
         self._peers: dict[str, None] = {}
-        super().__init__(host, databases, outlet, now)
+        super().__init__(host, databases, outlet, now, setup)
 
     def _begin(self, now: float) -> None:
         self._do(self.core.begin(now))
@@ -44,7 +44,7 @@ class LeasedNode(SimSite):
     # -- what happens to it
 
     def greeting(self) -> Greeting:
-        return Greeting(leads=self.core.carrier is not None)
+        return Greeting(leads=self.core.carrier is not None, incarnation=self.core.incarnation)
 
     def link_up(self, peer: str, mine: Greeting, theirs: Greeting, now: float) -> None:
         self._look()
@@ -52,7 +52,7 @@ class LeasedNode(SimSite):
         if mine != self.greeting():
             self.outlet.close(peer)  # the role changed during the handshake
         carries = mine.leads and theirs.leads and site_of(peer) != self.database.site
-        self._do(self.core.link_up(node_id(peer), carries, now))
+        self._do(self._linked(peer, theirs, carries, now))
 
     def link_down(self, peer: str, now: float) -> None:
         self._look()

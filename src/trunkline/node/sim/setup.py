@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
@@ -17,6 +19,12 @@ def site_of(host: str) -> str:
 @dataclass(frozen=True)
 class Setup:
     links: Links
+    follows: frozenset[tuple[str, str]] = frozenset()
+    """Of the links those on which only the first takes records, from the second."""
+    stagger: float = 0.0
+    """Seconds between the first dials of two links: above half a second they come up in the order written."""
+    later: frozenset[tuple[str, str]] = frozenset()
+    """Of the links those that nobody dials until somebody connects them."""
 
     @cached_property
     def hosts(self) -> tuple[str, ...]:
@@ -25,6 +33,34 @@ class Setup:
     @cached_property
     def sites(self) -> tuple[str, ...]:
         return tuple(sorted({site_of(host) for host in self.hosts}))
+
+    def hears(self, site: str, other: str) -> bool:
+        """Whether the first of two linked sites takes records from the second."""
+        return (other, site) not in self.follows
+
+    @cached_property
+    def heard(self) -> dict[str, tuple[str, ...]]:
+        """By site the sites it takes records from, in the order of the links."""
+        ways = [way for a, b in self.links for way in ((site_of(a), site_of(b)), (site_of(b), site_of(a)))]
+        found = {site: [v for u, v in ways if u == site and v != site and self.hears(u, v)] for site in self.sites}
+        return {site: tuple(dict.fromkeys(others)) for site, others in found.items()}
+
+    @cached_property
+    def reach(self) -> dict[str, frozenset[str]]:
+        """By site everybody whose records can come to it, itself not included."""
+        return {site: frozenset(distances(self.heard, site)) - {site} for site in self.sites}
+
+
+def distances(heard: Mapping[str, Sequence[str]], start: str) -> dict[str, int]:
+    """Hops from a site to every site whose records can come to it."""
+    found, queue = {start: 0}, deque([start])
+    while queue:
+        site = queue.popleft()
+        for other in heard.get(site, ()):
+            if other not in found:
+                found[other] = found[site] + 1
+                queue.append(other)
+    return found
 
 
 def random_graph(random: Random, fewest: int = 4, most: int = 6) -> Setup:

@@ -6,6 +6,7 @@ Every durable step takes its time on the simulated disk, and only then is the co
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Any
 
@@ -13,16 +14,21 @@ from trunkline.core.ids import START, NodeId, Position
 from trunkline.net.channels import Channel
 from trunkline.net.simhost import Greeting, Outlet
 from trunkline.node.sim.database import Database
-from trunkline.node.sim.setup import site_of
+from trunkline.node.sim.setup import Setup, site_of
 from trunkline.node.sitecore import Effect, Frame, HostWork, SiteCore
 from trunkline.store.area import Area
 from trunkline.store.settings import Settings
+from trunkline.topology.settings import PublishRowsWhen
+from trunkline.topology.settings import Settings as TopologySettings
 from trunkline.trunk import asks, messages
+from trunkline.trunk.handover import Handover
 from trunkline.trunk.wants import open_subscription, proven
 
 NODE = "node-1"
 READ_LIMIT = 20
 SETTINGS = Settings(sync_seconds=5.0, answer_seconds=2.0, longest_backoff=4.0)
+# Short, so that links count again, and shorter paths are taken, within a run.
+TOPOLOGY = TopologySettings(hold_seconds=0.4, first_damping=0.4, longest_damping=3.0, repeat_seconds=2.0)
 
 
 @cache
@@ -31,12 +37,37 @@ def node_id(host: str) -> NodeId:
     return NodeId(site, node if slash else NODE)
 
 
+@dataclass(frozen=True)
+class SiteSettings:
+    store: Settings = SETTINGS
+    topology: TopologySettings = TOPOLOGY
+    handover: Handover = Handover.EXACT
+
+
+QUICK = SiteSettings()
+# Rows for people are half of what the store then carries: thousands of universes are cheaper without.
+LEAN = SiteSettings(topology=replace(TOPOLOGY, publish_rows=PublishRowsWhen.NEVER))
+
+
 class SimSite:
-    def __init__(self, host: str, databases: dict[str, Database], outlet: Outlet, now: float) -> None:
+    def __init__(
+        self,
+        host: str,
+        databases: dict[str, Database],
+        outlet: Outlet,
+        now: float,
+        setup: Setup,
+        settings: SiteSettings = QUICK,
+    ) -> None:
         self.host, self.databases, self.outlet = host, databases, outlet
+        self.setup, self.settings = setup, settings
         self.database = databases[site_of(host)]
         self.witness = self.database.witness
-        self.core = SiteCore(node_id(host), (host,), outlet.random.random, SETTINGS)
+        self.core = SiteCore(
+            node_id(host), (host,), outlet.random.random, settings.store, topology_settings=settings.topology,
+            handover=settings.handover,
+        )  # fmt: skip
+        self.after: Callable[[SimSite], None] = lambda site: None
         self._stamping = False
         self._begin(now)
 
@@ -52,10 +83,16 @@ class SimSite:
     # -- what happens to it
 
     def greeting(self) -> Greeting:
-        return Greeting()
+        return Greeting(incarnation=self.core.incarnation)
 
     def link_up(self, peer: str, mine: Greeting, theirs: Greeting, now: float) -> None:
-        self._do(self.core.link_up(node_id(peer), True, now))
+        self._do(self._linked(peer, theirs, True, now))
+
+    def _linked(self, peer: str, theirs: Greeting, carries: bool, now: float) -> list[Effect]:
+        hears = self.setup.hears(self.host, peer)
+        return self.core.link_up(
+            node_id(peer), carries, now, incarnation=theirs.incarnation, hears=hears, capable=theirs.capable
+        )  # fmt: skip
 
     def link_down(self, peer: str, now: float) -> None:
         self._do(self.core.link_down(node_id(peer), now))
@@ -87,14 +124,15 @@ class SimSite:
                 self._send(effect)
             else:
                 self._perform(effect)
+        self.after(self)
 
     def _send(self, frame: Frame) -> None:
         peer = frame.peer.site if frame.peer.node == NODE else str(frame.peer)
         if self.witness.crossings is not None and frame.channel is Channel.TRUNK:
             message = messages.CODEC.decode(frame.body)
-            for entry in message.entries if isinstance(message, messages.Batch) else ():
+            if isinstance(message, messages.Batch):
                 a, b = sorted((self.core.identity.site, frame.peer.site))
-                self.witness.crossings[a, b, message.origin, entry.seq] += 1
+                self.witness.crossings.update((a, b, message.origin, entry.seq) for entry in message.entries)
         self.outlet.send(peer, frame.channel, frame.body)
 
     def _perform(self, work: HostWork) -> None:
@@ -109,7 +147,7 @@ class SimSite:
 
     def _load(self, work: asks.Load) -> Callable[[float], list[Effect]]:
         applied = self.database.sink.applied(work.origin)
-        return lambda now: self.core.loaded(work.origin, applied)
+        return lambda now: self.core.loaded(work.origin, applied, now)
 
     def _open(self, work: asks.Open) -> Callable[[float], list[Effect]]:
         opened = open_subscription(self.database.log, work.wants)
@@ -148,6 +186,21 @@ class SimSite:
         self.outlet.note(f"forgot its positions of {work.origin}")
         return self._load(asks.Load(work.origin))
 
+    def _lost(self, work: asks.Lost) -> Callable[[float], list[Effect]]:
+        lowest, database = self.databases[work.origin].log.lowest(), self.database
+        if work.upto.seq > lowest.seq:
+            self.witness.saw(
+                "G4", f"{database.site} gave {work.origin} up to {work.upto.seq} for lost; {lowest.seq} was trimmed"
+            )
+        database.sink.lost(work.origin, work.log_id, work.upto, work.clients)
+        database.stored_upto[work.origin] = max(database.stored_upto.get(work.origin, 0), work.upto.seq)
+        self.outlet.note(f"put on record that {work.origin} is lost up to {work.upto.seq}")
+        return self._load(asks.Load(work.origin))
+
+    def _deliver(self, work: asks.Deliver) -> Callable[[float], list[Effect]]:
+        self.outlet.note(f"got {len(work.body)} bytes from {work.source}")
+        return lambda now: []
+
     def _acknowledged(self, work: asks.Acknowledged) -> Callable[[float], list[Effect]]:
         positions = proven(self.database.log, work.clients)
         self.database.acknowledged[work.destination] = positions
@@ -170,6 +223,8 @@ _WORK: dict[type[Any], Callable[[Any, Any], Callable[[float], list[Effect]]]] = 
     asks.Append: SimSite._append,
     asks.ResetSink: SimSite._reset_sink,
     asks.Acknowledged: SimSite._acknowledged,
+    asks.Lost: SimSite._lost,
+    asks.Deliver: SimSite._deliver,
 }
 
 

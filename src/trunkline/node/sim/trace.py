@@ -11,6 +11,8 @@ from trunkline.node.sim.faults import ways_of
 from trunkline.node.sim.setup import site_of
 from trunkline.store import messages as store
 from trunkline.store.values import Value
+from trunkline.topology import messages as topology
+from trunkline.topology.rows import Row
 from trunkline.trunk import messages
 from trunkline.trunk.log import Applied, Entry
 
@@ -48,6 +50,15 @@ def _entries(entries: Iterable[Entry]) -> str:
     return _listed(f"{e.seq} {e.client}>{'+'.join(e.destinations)}" for e in entries)
 
 
+def _row(row: Row) -> str:
+    return f"{row.source} via {'>'.join(row.path)}{''.join(f' {flag}' for flag in row.flags)}"
+
+
+def _counts(counts: Mapping[str, int]) -> str:
+    return _listed(f"{site}:{count}" for site, count in counts.items())
+
+
+_LANES = {messages.Lane.LIVE: "", messages.Lane.CATCH_UP: " (catching up)"}
 _SAID: dict[type[Any], Callable[[Any], str]] = {
     store.Publish: lambda m: f"publish {_values(m.values)} by way of {' '.join(m.path)}",
     store.AskRoot: lambda m: f"sync #{m.id}: root {m.root:016x}?",
@@ -58,8 +69,13 @@ _SAID: dict[type[Any], Callable[[Any], str]] = {
     store.Leaves: lambda m: f"sync #{m.id}: leaves of {_listed(map(str, m.sums))}",
     store.Difference: lambda m: f"sync #{m.id}: {_values(m.values)}; wants {_listed(m.wanted)}",
     store.Refused: lambda m: f"sync #{m.id}: refused, {m.reason}",
-    messages.Subscribe: lambda m: f"subscribe #{m.id} to {m.origin}: {_wants(m.wants)}",
+    messages.Subscribe: lambda m: (
+        f"subscribe #{m.id} to {m.origin}{_LANES[m.lane]}: {_wants(m.wants)}"
+        + (f"; goes on from #{m.continues} for {_listed(m.kept)}" if m.continues else "")
+    ),
+    messages.SubscribeAll: lambda m: f"send everything: {_wants(m.positions)}",
     messages.Stop: lambda m: f"stop #{m.id} of {m.origin}",
+    messages.Stopped: lambda m: f"stopped #{m.id} of {m.origin} at {m.upto}",
     messages.Batch: lambda m: (
         f"batch #{m.id} of {m.origin}, {m.prev} to {m.upto.seq}{' opens' if m.opens else ''}: {_entries(m.entries)}"
     ),
@@ -67,17 +83,41 @@ _SAID: dict[type[Any], Callable[[Any], str]] = {
     messages.Ack: lambda m: (
         f"ack to {m.origin}: {m.destination} has {_positions(Applied(m.log_id, m.clients))} (generation {m.generation})"
     ),
+    topology.Told: lambda m: f"{'all ' if m.full else ''}rows: {_listed(map(_row, m.rows))}; none for {_listed(m.gone)}",
+    topology.Progress: lambda m: f"has {_counts(m.cursors)}; heads {_counts(m.heads)}",
+    messages.Vector: lambda m: (
+        f"acks to {m.origin}: all of {_listed(m.members) if m.members is not None else f'set {m.version}'} have "
+        f"{_positions(Applied(m.log_id, m.least))}, except {_listed(m.exceptions)}"
+    ),
+    messages.Awaited: lambda m: f"{m.origin} waits for {_listed(m.destinations)}",
     messages.Reset: lambda m: f"reset #{m.id} of {m.origin} for {m.destination}",
+    messages.Gap: lambda m: f"gap #{m.id} of {m.origin} for {m.destination}: it begins after {m.lowest.seq}",
+    messages.Send: lambda m: f"{len(m.body)} bytes from {m.source} to {m.to}",
+    messages.SubscribeAll: lambda m: f"subscribe to everything: {_wants(m.positions)}",
+    messages.Stopped: lambda m: f"stopped #{m.id} of {m.origin} at {m.upto}",
+    messages.Gap: lambda m: f"gap #{m.id} of {m.origin} for {m.destination}: trimmed up to {m.lowest.seq}",
+    messages.Vector: lambda m: (
+        f"acks to {m.origin}: {'those of before' if m.members is None else _listed(m.members)} have"
+        f" {_positions(Applied(m.log_id, m.least))}, except {_listed(m.exceptions)}"
+    ),
+    messages.Awaited: lambda m: f"awaited by {m.origin}: {_listed(m.destinations)}",
+    messages.Send: lambda m: f"for {m.to} from {m.source}: {len(m.body)} bytes",
 }
 _CODECS: dict[Channel, Callable[[bytes], Any]] = {
     Channel.STORE: store.CODEC.decode,
     Channel.TRUNK: messages.CODEC.decode,
+    Channel.SIGNAL: messages.CODEC.decode,
+    Channel.TOPOLOGY: topology.CODEC.decode,
 }
+
+
+def message_of(channel: Channel, body: bytes) -> Any:
+    return _CODECS[channel](body)
 
 
 def said(channel: Channel, body: bytes) -> str:
     """What a frame says."""
-    message = _CODECS[channel](body)
+    message = message_of(channel, body)
     return _SAID[type(message)](message)
 
 

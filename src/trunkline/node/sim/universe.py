@@ -33,7 +33,6 @@ from trunkline.trunk.memory import MemoryLog, Message
 CALM = 20.0
 CONVERGE_SECONDS = 60.0
 STEADY_TRIES = 4
-REST_SECONDS = 1.5
 
 Check = Callable[["Universe"], Iterator[Failure]]
 MakeProcess = Callable[["Universe", str, Outlet, float], Process]
@@ -56,6 +55,10 @@ class Scenario:
     loss: float = 0.02
     seconds: float = CONVERGE_SECONDS
     """From the end of the faults until all must be right."""
+    calm: float = CALM
+    """When the faults are over."""
+    rest: float = 1.5
+    """Seconds of quiet before entries are counted."""
 
 
 @dataclass(frozen=True)
@@ -89,10 +92,12 @@ class Universe:
         self.sites: dict[str, SimSite] = {}
         self.store_nodes: dict[str, StoreNode] = {}
         self.stores: dict[str, Area] = {}
+        self.watch: Callable[[SimSite], None] | None = None
+        """Called after everything that happens to a site."""
         for host in self.setup.hosts:
             self.net.add(host, partial(self._boot, host), host.partition("/")[0])
-        for a, b in self.setup.links:
-            self.net.wires.connect(a, b)
+        for n, pair in enumerate(pair for pair in self.setup.links if pair not in self.setup.later):
+            self.net.at(n * self.setup.stagger, self.net.wires.connect, *pair)
 
     def _database(self, site: str) -> Database:
         lease = LeaseRow(lambda: WALL_START + self.net.now + self.database_clock_error)
@@ -102,9 +107,14 @@ class Universe:
         process = self.scenario.boot(self, host, outlet, now)
         if isinstance(process, SimSite):
             self.sites[host], self.stores[host] = process, process.store
+            process.after = self._after
         if isinstance(process, StoreNode):
             self.store_nodes[host], self.stores[host] = process, process.store
         return process
+
+    def _after(self, site: SimSite) -> None:
+        if self.watch is not None:
+            self.watch(site)
 
     def _defect(self, host: str, error: Exception) -> None:
         said = str(error) if isinstance(error, TrunklineError) else repr(error)
@@ -151,7 +161,7 @@ class Universe:
         """All of it, then the end of all faults; or up to what may never happen."""
         for event in events:
             self.net.at(event.at, self.do, event)
-        self.net.run(max([CALM, *(event.end for event in events)]), done=self.broken)
+        self.net.run(max([self.scenario.calm, *(event.end for event in events)]), done=self.broken)
         if self.broken():
             return
         self.net.wires.loss = 0.0
@@ -190,7 +200,7 @@ class Universe:
 
     def _go_on_undisturbed(self) -> None:
         for _ in range(STEADY_TRIES):
-            self.net.run(self.net.now + REST_SECONDS)
+            self.net.run(self.net.now + self.scenario.rest)
             before = self._changes_of_path()
             crossings = self._write_once_more()
             if self.broken():
@@ -210,9 +220,15 @@ class Universe:
         return crossings
 
     def _count(self, crossings: Counter[Crossing]) -> None:
+        copies: Counter[tuple[str, int]] = Counter()
         for (a, b, origin, seq), count in crossings.items():
+            copies[origin, seq] += count
             if count > 1:
                 self.witness.saw("G3-link", f"entry {seq} of {origin} crossed the link of {a} and {b} {count} times")
+        for (origin, seq), count in copies.items():
+            takers = sum(origin in reached for reached in self.setup.reach.values())
+            if count != takers:
+                self.witness.saw("copies", f"entry {seq} of {origin} was sent {count} times to {takers} sites")
 
     def _changes_of_path(self) -> int:
         carriers = [site.core.carrier for site in self.sites.values()]
