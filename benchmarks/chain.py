@@ -11,7 +11,8 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from itertools import pairwise
 from pathlib import Path
 
 from harness import Result, Size, run
@@ -89,17 +90,18 @@ def faults(nodes: Nodes, load: Load) -> tuple[int, int, int]:
 
 
 def measure(size: Size) -> list[Result]:
-    links = list(zip(SITES, SITES[1:], strict=False))
-    with tempfile.TemporaryDirectory() as name, EmbeddedPostgres(Path(name) / "postgres") as server:
-        with Nodes(Path(name) / "nodes", server, links, "chain").running() as nodes:
-            load = Load(nodes)
-            begun = time.perf_counter()
-            with load.running():
-                until(load.arrived(dict.fromkeys(WRITERS, 100)), "the load flows")
-                healed = kill_in_turn(nodes, load, 3 if size is Size.FULL else 1)
-            until(load.arrived(load.counts()), "the rest arrived")
-            took = time.perf_counter() - begun
-            lost, doubled, disordered = faults(nodes, load)
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        server = stack.enter_context(EmbeddedPostgres(folder / "postgres"))
+        nodes = stack.enter_context(Nodes(folder / "nodes", server, list(pairwise(SITES)), "chain").running())
+        load = Load(nodes)
+        begun = time.perf_counter()
+        with load.running():
+            until(load.arrived(dict.fromkeys(WRITERS, 100)), "the load flows")
+            healed = kill_in_turn(nodes, load, 3 if size is Size.FULL else 1)
+        until(load.arrived(load.counts()), "the rest arrived")
+        took = time.perf_counter() - begun
+        lost, doubled, disordered = faults(nodes, load)
     written = sum(load.counts().values())
     return [
         Result("entries", written, "written, each for four sites"),

@@ -1,4 +1,4 @@
-"""A fleet of real `trunkline node` processes, one per site, joined by links as asked: for benchmarks that count what they do."""
+"""A fleet of real `trunkline node` processes, one per site, joined by links as asked: for benchmarks that count."""
 
 from __future__ import annotations
 

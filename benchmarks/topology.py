@@ -1,4 +1,4 @@
-"""Who takes whose records from whom: copies per record, moves after a loss, the cost of a recomputation, and how fast a link is.
+"""Who takes whose records from whom: copies per record, moves after a loss, the cost of a recomputation, the speed of a link.
 
 Copies are counted at the sites: entries received over all links, over the entries that were for the site. Graphs of up to five
 sites are real processes over TLS and Postgres; the random one of twelve, the cut, the death and the universes are simulated in

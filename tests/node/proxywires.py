@@ -38,10 +38,10 @@ class Wires:
 
     pids: Callable[[], dict[str, int]]
     closed: set[Pair] = field(default_factory=set)
-    silent: set[Pair] = field(default_factory=set)
     received: dict[tuple[str, str], int] = field(default_factory=dict)
     """(from, to) → bytes that came through."""
     _open: dict[Pair, list[asyncio.StreamWriter]] = field(default_factory=dict)
+    _flows: dict[Pair, asyncio.Event] = field(default_factory=dict)
     _servers: list[asyncio.Server] = field(default_factory=list)
     _loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.new_event_loop)
 
@@ -91,12 +91,18 @@ class Wires:
     @contextmanager
     def mute(self, a: str, b: str) -> Iterator[None]:
         """Connections stay open and bring nothing; what was sent meanwhile comes afterwards."""
-        pair = frozenset((a, b))
-        self.silent.add(pair)
+        flow = self._flow(frozenset((a, b)))
+        self._loop.call_soon_threadsafe(flow.clear)
         try:
             yield
         finally:
-            self.silent.discard(pair)
+            self._loop.call_soon_threadsafe(flow.set)
+
+    def _flow(self, pair: Pair) -> asyncio.Event:
+        if pair not in self._flows:
+            self._flows[pair] = asyncio.Event()
+            self._flows[pair].set()
+        return self._flows[pair]
 
     async def _pass(self, site: str, target: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         sites = {pid: name for name, pid in self.pids().items()}
@@ -118,8 +124,7 @@ class Wires:
     async def _pump(self, pair: Pair, way: tuple[str, str], reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(OSError):
             while data := await reader.read(1 << 16):
-                while pair in self.silent:
-                    await asyncio.sleep(0.01)
+                await self._flow(pair).wait()
                 self.received[way] = self.received.get(way, 0) + len(data)
                 writer.write(data)
                 await writer.drain()

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+import psycopg
 import pytest
 from siteprocesses import HEARTBEAT, Processes, Row, numbered, two_way
 
@@ -123,22 +124,70 @@ def test_s21_in_a_star_the_hub_takes_each_record_once(
 DETOUR: set[Row] = (direct("abc") - {("a", "c", "c", 1), ("c", "a", "a", 1)}) | {("a", "c", "b", 2), ("c", "a", "b", 2)}
 
 
-def test_s09_a_closed_link_moves_exactly_its_two_rows_and_s10_they_return_under_load(mesh: Processes) -> None:
+def moved(fleet: Processes, before: dict[str, int]) -> dict[str, int]:
+    return {site: fleet.moves(site) - count for site, count in before.items()}
+
+
+def test_s09_a_closed_link_moves_exactly_its_two_rows(mesh: Processes) -> None:
+    mesh.until_table(direct("abc"))
+    moves = {site: mesh.moves(site) for site in "abc"}
+    with mesh.wires.cut("a", "c"):
+        mesh.until_table(DETOUR)
+        assert moved(mesh, moves) == {"a": 1, "b": 0, "c": 1}
+        all_write(mesh, "abc", 100)
+
+
+def test_s10_a_link_that_returns_under_load_is_taken_again_and_nothing_is_lost_or_doubled(mesh: Processes) -> None:
     mesh.until_table(direct("abc"))
     had = len(mesh.received("c", "a"))
-    moves = {site: mesh.moves(site) for site in "abc"}
     with mesh.load("a") as written:
         with mesh.wires.cut("a", "c"):
             mesh.until_table(DETOUR)
-            assert {site: mesh.moves(site) - moves[site] for site in "abc"} == {"a": 1, "b": 0, "c": 1}
-        before = mesh.counted("c")
+        before, moves = mesh.counted("c"), {site: mesh.moves(site) for site in "abc"}
         mesh.until_table(direct("abc"))
-        assert mesh.moves("c") - moves["c"] == 2
-        assert mesh.moves("b") == moves["b"]
+        assert moved(mesh, moves) == {"a": 1, "b": 0, "c": 1}
     eventually(lambda: len(mesh.received("c", "a")) >= had + len(written), 60, mesh.fleet.logs)
     assert mesh.received("c", "a")[had:] == written
     gained = mesh.gained("c", before)
     assert (gained["duplicate"], gained["stray"]) == (0, 0)
+
+
+def trim(fleet: Processes, site: str) -> None:
+    """As retention does it: everything that is stamped by now is gone."""
+    with psycopg.connect(fleet.fleet.dsn[site]) as conn:
+        conn.execute("DELETE FROM queues.send_log WHERE xid IN (SELECT unnest(xids) FROM queues.stamp)")
+        conn.execute("DELETE FROM queues.stamp")
+
+
+def lost(fleet: Processes, site: str, origin: str) -> list[str]:
+    query = """SELECT headers ->> 'trunkline-lost' FROM queues.receive JOIN queues.queue ON queue.id = receive.queue
+                WHERE remote = %s AND headers ? 'trunkline-lost' ORDER BY position"""
+    with psycopg.connect(fleet.fleet.dsn[site]) as conn:
+        return [text for (text,) in conn.execute(query, (origin,))]
+
+
+def test_s24_who_was_far_behind_gets_all_of_it_over_another_path_or_is_told_what_was_trimmed(
+    tmp_path_factory: pytest.TempPathFactory, make_databases: Callable[..., str]
+) -> None:
+    with joined(tmp_path_factory, make_databases, two_way("ba", "ca", "cb"), direct("abc")) as mesh:
+        behind, missed = mesh.node("c"), numbered("missed", 10_000)
+        behind.kill()
+        for start in range(0, len(missed), 1000):
+            mesh.write("a", missed[start : start + 1000])
+        mesh.until_received("b", "a", missed)
+        with mesh.wires.cut("a", "c"):
+            behind.start()
+            mesh.until_received("c", "a", missed, 90)
+            assert lost(mesh, "c", "a") == []
+
+            behind.kill()
+            mesh.write("a", numbered("trimmed", 50))
+            mesh.until_received("b", "a", [*missed, *numbered("trimmed", 50)])
+            trim(mesh, "a")
+            behind.start()
+            eventually(lambda: lost(mesh, "c", "a") == ["10001-10050"], 90, mesh.fleet.logs)
+            mesh.write("a", [b"after"])
+            eventually(lambda: mesh.received("c", "a") == [*missed, b"", b"after"], 60, mesh.fleet.logs)
 
 
 def test_s23_a_silent_link_is_left_within_four_heartbeats(mesh: Processes) -> None:

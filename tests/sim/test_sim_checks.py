@@ -138,7 +138,7 @@ class Repeating(SimSite):
 
 def booting(kind: type[SimSite]) -> MakeProcess:
     def boot(universe: Universe, host: str, outlet: Outlet, now: float) -> Process:
-        return kind(host, universe.databases, outlet, now)
+        return kind(host, universe.databases, outlet, now, universe.setup)
 
     return boot
 
@@ -153,5 +153,6 @@ def test_defect_a_process_that_fails_is_gone() -> None:
 def test_g3_link_an_entry_that_crosses_a_link_twice_in_steady_state() -> None:
     scenario = replace(CHAIN, boot=booting(Repeating))
     verdict = run_history(scenario, history(scenario, "3.000 write leaf status>hub"))
-    assert verdict.failed_checks == ("G3-link",)
-    assert "crossed the link of leaf and relay 2 times" in str(verdict.failures[0])
+    assert verdict.failed_checks == ("G3-link", "copies")
+    assert "G3-link: entry 2 of leaf crossed the link of leaf and relay 2 times" in map(str, verdict.failures)
+    assert "copies: entry 2 of leaf was sent 4 times to 2 sites" in map(str, verdict.failures)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
-import pytest
 from oldsite import OldSite
 from scenarios import PRODUCTION, Fleet, direct, rows
 
@@ -199,8 +198,7 @@ def _of_o(fleet: Fleet, since: float) -> int:
     return len([c for c in fleet.changes if c.at > since and c.source == "o" and c.subscriber in LEAVES])
 
 
-@pytest.mark.parametrize("seed", [1, 2])
-def test_s31_rebalancing_spreads_leaves_over_equal_parents(seed: int) -> None:
+def test_s31_rebalancing_spreads_leaves_over_equal_parents() -> None:
     fleet = _leaves(rebalance=True)
     begun = fleet.now
     for _ in range(30):

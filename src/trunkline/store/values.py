@@ -125,7 +125,7 @@ def is_bound(key: str) -> bool:
 
 
 def may_originate(key: str, originator: str) -> bool:
-    """node:<site>/<node> belongs to that node, link:<site>, rows:<site> and site:<id> to any node of that site; others to nobody."""
+    """node:<site>/<node> belongs to that node; link:<site>, rows:<site> and site:<id> to any node of that site."""
     if not key.startswith(_BOUND):
         return True
     kind, _, owner = key.partition(":")

@@ -174,7 +174,9 @@ class Taker:
             return None
         piece = self._queue.popleft()
         self.queued -= piece.size
-        upto = piece.upto if self._queue or self.cursor is None else self.cursor
+        upto = piece.upto
+        if not self._queue and self.cursor is not None:
+            upto, piece = self.cursor, msgspec.structs.replace(piece, clients=self.clients)
         prev = piece.prev if piece.opens else self._sent_seq()
         return self._hand_on(piece, prev, upto, now)
 

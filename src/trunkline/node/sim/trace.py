@@ -93,15 +93,6 @@ _SAID: dict[type[Any], Callable[[Any], str]] = {
     messages.Reset: lambda m: f"reset #{m.id} of {m.origin} for {m.destination}",
     messages.Gap: lambda m: f"gap #{m.id} of {m.origin} for {m.destination}: it begins after {m.lowest.seq}",
     messages.Send: lambda m: f"{len(m.body)} bytes from {m.source} to {m.to}",
-    messages.SubscribeAll: lambda m: f"subscribe to everything: {_wants(m.positions)}",
-    messages.Stopped: lambda m: f"stopped #{m.id} of {m.origin} at {m.upto}",
-    messages.Gap: lambda m: f"gap #{m.id} of {m.origin} for {m.destination}: trimmed up to {m.lowest.seq}",
-    messages.Vector: lambda m: (
-        f"acks to {m.origin}: {'those of before' if m.members is None else _listed(m.members)} have"
-        f" {_positions(Applied(m.log_id, m.least))}, except {_listed(m.exceptions)}"
-    ),
-    messages.Awaited: lambda m: f"awaited by {m.origin}: {_listed(m.destinations)}",
-    messages.Send: lambda m: f"for {m.to} from {m.source}: {len(m.body)} bytes",
 }
 _CODECS: dict[Channel, Callable[[bytes], Any]] = {
     Channel.STORE: store.CODEC.decode,
