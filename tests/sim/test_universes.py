@@ -14,7 +14,7 @@ from trunkline.node.sim.catalogue import CATALOGUE, draw, run_seed
 from trunkline.node.sim.many import cores, verdicts
 from trunkline.node.sim.universe import Universe, run_history
 
-OTHERS = [name for name in CATALOGUE if name not in ("chain", "store")]
+OTHERS = [name for name in CATALOGUE if name not in ("chain", "store", "topology")]
 
 
 def failures(name: str, seeds: range, loss: float | None = None) -> list[object]:
@@ -65,7 +65,7 @@ def test_the_same_history_gives_the_same_trace_whether_or_not_somebody_watches()
     assert len(seen) > 100
 
 
-@pytest.mark.parametrize("name", ["mesh", "store", "site"])
+@pytest.mark.parametrize("name", ["mesh", "store", "site", "topology"])
 def test_a_seed_is_the_same_run_in_every_process(name: str) -> None:
     """Hashes of strings differ from process to process: nothing may depend on the order of a set."""
     code = f"from trunkline.node.sim.catalogue import *; print(run_seed(find({name!r}), 5).fingerprint)"

@@ -63,12 +63,11 @@ class Fleet:
         delay: float = 0.0,
         ends: Callable[[str], Ends] = InMemory,
         incapable: frozenset[str] = frozenset(),
-        by_moves: bool = True,
         lanes: Lanes | None = None,
     ) -> None:
         self.now = 0.0
         self.lanes = lanes or Lanes()
-        self.delay, self.handover, self.incapable, self.by_moves = delay, handover, incapable, by_moves
+        self.delay, self.handover, self.incapable = delay, handover, incapable
         self.links = {frozenset(link): None for link in links}
         sites = list(dict.fromkeys(site for link in self.links for site in sorted(link)))
         self.ends = {site: ends(site) for site in sites}
@@ -145,10 +144,7 @@ class Fleet:
             self.parents[site].pop(origin, None)
         else:
             self.parents[site][origin] = via
-        if self.by_moves:
-            self.do(site, self.carriers[site].move(origin, via, gently, self.now))
-        else:
-            self.do(site, self.carriers[site].set_parents(self.parents[site]))
+        self.do(site, self.carriers[site].move(origin, via, gently, self.now))
 
     # -- a site's host
 

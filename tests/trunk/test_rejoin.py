@@ -43,7 +43,7 @@ class Relay:
         self.carrier = Carrier("relay", 1, "log-relay")
         for site in ("hub", "leaf-1", "leaf-2"):
             self.carrier.link_up(site)
-        self.carrier.set_parents({"hub": "hub"})
+        self.carrier.move("hub", "hub", False, 0.0)
         self.carrier.loaded("hub", NOTHING_APPLIED)
         self.now = 0.0
 

@@ -77,7 +77,7 @@ class Telling:
     def progress(self, cursors: Vector, heads: Vector, children: Vector, links: Iterable[Link]) -> list[Effect]:
         vectors = cursors, heads, children
         news = [{k: n for k, n in v.items() if old.get(k) != n} for v, old in zip(vectors, self._progress, strict=True)]
-        news[2] |= dict.fromkeys(self._progress[2].keys() - children.keys(), 0)
+        news[2] |= {origin: 0 for origin in self._progress[2] if origin not in children}
         self._progress = vectors
         effects: list[Effect] = []
         for link in links:

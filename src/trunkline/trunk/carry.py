@@ -30,7 +30,7 @@ Who takes here is kept in `children`, from whom this site takes in `upstream`; `
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -111,10 +111,6 @@ class Carrier:
     def move(self, origin: str, via: str | None, gently: bool, now: float) -> list[Effect]:
         """Take this origin from that neighbour from now on; `Accepted` follows when it serves."""
         self._upstream.move(origin, via, gently, now)
-        return self._effects()
-
-    def set_parents(self, parents: Mapping[str, str]) -> list[Effect]:
-        self._upstream.set_parents(dict(parents))
         return self._effects()
 
     def take_from_any(self, origin: str, sites: Sequence[str], now: float) -> list[Effect]:

@@ -28,7 +28,7 @@ class Subscriptions:
     """Origins with a new subscription: the new parent must hear all acknowledgements."""
     _gentle: set[str] = field(default_factory=set)
     _announced: dict[str, str | None] = field(default_factory=dict)
-    """Origin → the parent that was reported as accepted; only of origins that were moved one by one."""
+    """Origin → the parent that was reported as accepted."""
 
     # -- topology decides
 
@@ -47,15 +47,6 @@ class Subscriptions:
         if live is not None and live.parent == via and live.cursor is not None:
             self._accept(live)
         self.consider(origin, now)
-
-    def set_parents(self, parents: dict[str, str]) -> None:
-        changed = [o for o in {**self.parents, **parents} if self.parents.get(o) != parents.get(o)]
-        self.parents = dict(parents)
-        for origin in changed:
-            self._gentle.discard(origin)
-            if origin in parents:
-                self.children.know(origin)
-        self.desk.touch(changed)
 
     def take_from_any(self, origin: str, sites: Sequence[str], now: float) -> None:
         self._announced.setdefault(origin, None)

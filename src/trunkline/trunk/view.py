@@ -37,7 +37,6 @@ def _stream(desk: Desk, stream: Stream) -> dict[str, Any]:
         "id": stream.id,
         "lane": stream.lane.name.lower(),
         "cursor": cursor,
-        "lag": sum(t.queued for t in stream.takers),
         **{what: tally[what] for what in _OF_STREAM},
     }
 
