@@ -18,8 +18,8 @@ OTHERS = [name for name in CATALOGUE if name not in ("chain", "store", "topology
 
 
 def failures(name: str, seeds: range, loss: float | None = None) -> list[object]:
-    found = (run_seed(CATALOGUE[name], seed, loss) for seed in seeds)
-    return [(v.seed, v.failures) for v in found if not v.converged]
+    with verdicts(name, seeds, cores(), loss) as found:
+        return [(v.seed, v.failures) for v in found if not v.converged]
 
 
 def test_g2_g3_g4_two_hundred_universes_of_three_nodes_converge() -> None:

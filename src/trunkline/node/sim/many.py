@@ -5,6 +5,7 @@ Nothing is kept of a seed that came right but its numbers, so ten thousand seeds
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 import signal
@@ -91,6 +92,7 @@ def _collected(workers: list[Connection], chunks: Iterator[range]) -> Iterator[V
 
 
 def _work(parent: Connection, name: str, loss: float | None) -> None:
+    gc.set_threshold(50_000, 20, 100)  # universes are large and short-lived: looking for garbage less often saves a sixth
     scenario = find(name)
     with suppress(EOFError):
         while True:
