@@ -23,7 +23,7 @@ from trunkline.node.sim.universe import Universe
 from trunkline.node.sim.witness import Failure
 from waiting import eventually
 
-COMMANDS = ["list", "run", "show", "shrink"]
+COMMANDS = ["list", "run", "show", "shrink", "topology"]
 
 
 def call(*words: str) -> Result:
@@ -71,7 +71,7 @@ def test_every_command_has_help_with_an_example(command: str) -> None:
 def test_list_names_what_can_be_simulated() -> None:
     assert [
         name
-        for name in ("chain", "ring", "house", "mesh", "star", "store", "narrow", "site")
+        for name in ("chain", "ring", "house", "mesh", "star", "topology", "store", "narrow", "site")
         if name not in call("list").output
     ] == []
     document = json.loads(call("list", "--json").output)
