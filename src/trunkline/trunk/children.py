@@ -171,6 +171,13 @@ class Children:
             if taker.sent is not None and now - taker.sent_at >= SIGN_SECONDS:
                 self._say(origin, taker, taker.sign_of_life(now))
 
+    def pass_on(self, origin: str, taker: Taker, now: float) -> None:
+        """A sign of life goes on at once: if every relay added its own second, an origin that has nothing for a site far away
+        would seem to stand still there."""
+        ahead = taker.sent is not None and taker.cursor is not None and taker.sent.seq < taker.cursor.seq
+        if ahead and taker.site != self.desk.site:
+            self._say(origin, taker, taker.sign_of_life(now))
+
     def _read_on(self, taker: Taker) -> None:
         if taker.cursor is None or taker.busy or taker.queued or taker.unconfirmed >= taker.window or not taker.wants:
             return

@@ -101,6 +101,8 @@ class Upstream(Subscriptions):
         for taker in list(stream.takers):
             wanted += taker.offer(batch.log_id, batch.prev, batch.entries, batch.upto, batch.clients)
             self.children.pump(batch.origin, taker, now)
+            if not batch.entries:
+                self.children.pass_on(batch.origin, taker, now)
         if not wanted:
             self.desk.count(stream.parent, batch.origin, "duplicate", len(batch.entries))
         elif batch.entries[0].seq <= floor:
