@@ -69,6 +69,18 @@ class Processes:
     def until_table(self, expected: set[Row], seconds: float = 60.0) -> None:
         eventually(lambda: self.table() == expected, seconds, lambda: (sorted(self.table()), self.fleet.logs()))
 
+    def until_quiet(self) -> None:
+        """Every site has all there is of every other one's log."""
+
+        def cursors(site: str) -> dict[str, int]:
+            return {stream["origin"]: stream["cursor"] for stream in self.node(site).view("trunk").get("streams", ())}
+
+        def quiet() -> bool:
+            heads = {site: self.node(site).view("trunk").get("head") for site in self._links}
+            return all(heads[origin] == at for site in self._links for origin, at in cursors(site).items())
+
+        eventually(quiet, 60, self.fleet.logs)
+
     def moves(self, site: str) -> int:
         """Of origins that had a parent before."""
         counts = self.node(site).view("topology")["moves"]
