@@ -161,8 +161,8 @@ class ManyTopics:
         return write
 
     def measure(self) -> float:
-        """Median seconds of the second half of all batches. What they took is asked once: each one's progress names the
-        offsets of all topics, and reading those would take a core."""
+        """Median seconds of the second half of all batches. What they took is asked once, in the end: reading the progress of
+        all batches again and again would compete with what is measured."""
         self._intake.start()
         [query] = self._bench.spark.session.streams.active
         while len(self._producing) < ROUNDS + 2:
