@@ -13,7 +13,6 @@ from siteprocesses import HEARTBEAT, Processes, Row, numbered, two_way
 from waiting import eventually
 
 pytestmark = pytest.mark.timeout(240)
-Make = Callable[..., Processes]
 
 
 def direct(sites: str) -> set[Row]:

@@ -17,6 +17,7 @@ from trunkline.core.errors import Fenced, Retryable, Terminal
 from trunkline.db.lease import Grant, acquire, commit_fenced, connect_fenced
 from trunkline.pipeline.kafka.clients import close_kept
 from trunkline.pipeline.kafka.cluster import Cluster
+from trunkline.pipeline.kafka.judge import Span
 from trunkline.pipeline.kafka.offsets import move_offsets, open_plan, read_offsets
 from trunkline.pipeline.kafka.plan import Plan
 from trunkline.pipeline.kafka.records import SCHEMA
@@ -263,6 +264,30 @@ def test_h31_a_topic_made_anew_is_read_from_its_earliest_and_the_reset_recorded(
         (site.topics.name("a"), old, now.id, {"0": 3, "1": 0})
     ]
     assert site.conn.execute("SELECT count(*) FROM pipeline.kafka_gap").fetchone() == (0,)
+
+
+def test_h31_a_topic_made_anew_that_outgrows_the_old_one_during_a_look_is_read_from_its_earliest(site: Site) -> None:
+    name = site.topics.name("a")
+
+    class Interrupted(Cluster):
+        """Something happens between the two tries of a look."""
+
+        def _settle(self, topics: Any, ids: Any, offsets: Any) -> Any:
+            if ids:
+                site.topics.put("a", "2", "3", "4", "5")
+            return super()._settle(topics, ids, offsets)
+
+    site.topics.create("a")
+    site.topics.put("a", "1", "2", "3")
+    site.batch(site.reader())
+    offsets = read_offsets(site.conn, GROUP)
+    cluster = Interrupted(site.topics.bootstrap, {}, 10.0)
+    cluster.look(lambda topic: topic == name, offsets)
+    site.topics.recreate("a")
+    site.topics.put("a", "1")
+    seen = cluster.look(lambda topic: topic == name, offsets).seen[name]
+    assert seen.id != offsets[name].id
+    assert seen.spans == {0: Span(0, 5)}
 
 
 def test_a_deleted_topic_is_forgotten_with_a_record_and_the_others_go_on(site: Site) -> None:

@@ -133,6 +133,7 @@ class Carrying:
         for effect in effects:
             match effect:
                 case asks.Send(site, message):
+                    # a neighbour without the capability knows one channel for all of the trunk
                     apart = not messages.travels_in_stream(message) and site in self._linked and self._linked[site].capable
                     channel = Channel.SIGNAL if apart else Channel.TRUNK
                     out += self._frame(site, channel, messages.CODEC.encode(message))
@@ -167,12 +168,6 @@ class Carrying:
                     published = None if rows is None else PUBLISHED_ROWS.encode(PublishedRows(self.incarnation, rows))
                     self.persist(ROWS + self.site, published, None, now)
         return out
-
-    def _channel(self, site: str, message: messages.TrunkMessage) -> Channel:
-        """A neighbour without the capability knows one channel for all of the trunk."""
-        linked = self._linked.get(site)
-        in_stream = messages.travels_in_stream(message) or (linked is not None and not linked.capable)
-        return Channel.TRUNK if in_stream else Channel.SIGNAL
 
     def _frame(self, site: str, channel: Channel, body: bytes) -> list[Effect]:
         return [Frame(self._linked[site].node, channel, body)] if site in self._linked else []

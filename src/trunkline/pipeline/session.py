@@ -23,7 +23,7 @@ from trunkline.pipeline.noise import quiet_stderr
 DRIVER_MEMORY = "1g"
 ARROW_ROWS = 5000
 ARCHIVE_SECONDS = 120.0
-# On a small heap its pauses are short, and rows cost a tenth less than with the JVM's own choice.
+# On a small heap its pauses are short, and rows cost less than with the JVM's own choice.
 _COLLECTOR = "-XX:+UseParallelGC"
 
 

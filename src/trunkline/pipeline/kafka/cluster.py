@@ -119,7 +119,8 @@ class Cluster:
         before |= _ids(self._ask_ids([t for t in topics if t not in before]))
         ends = _offsets(self._ask_offsets([(t, p) for t, partitions in topics.items() for p in partitions], _LATEST))
         moved = [place for place, end in ends.items() if not _stands_at(offsets.get(place[0]), before, place, end)]
-        asked = {place[0] for place in moved if not self._follows(offsets.get(place[0]), place, ends[place])}
+        same = {t: offsets[t] for t, topic_id in before.items() if t in offsets and offsets[t].id == topic_id}
+        asked = {place[0] for place in moved if not self._follows(same.get(place[0]), place, ends[place])}
         firsts, names = self._ask_offsets([m for m in moved if m[0] in asked], _EARLIEST), self._ask_ids(asked)
         earliest, after = _offsets(firsts), _ids(names)
         seen = {t: Seen(i, {}) for t, i in after.items() if before.get(t) == i}
