@@ -136,6 +136,7 @@ async def test_work_nobody_waits_for_keeps_its_thread_and_what_did_not_begin_nev
         answers = await asyncio.gather(*(client.post("/v1/event", json={}) for _ in range(VIEW_THREADS + 8)))
         assert {answer.status_code for answer in answers} == {503}
         node.blocks.set()
+        await asyncio.to_thread(eventually, lambda: len(node.events) >= VIEW_THREADS)
         assert (await client.post("/v1/event", json={"kind": "last"})).status_code == 200
     assert len(node.events) == VIEW_THREADS + 1
 

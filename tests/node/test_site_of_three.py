@@ -87,9 +87,9 @@ def everything_arrives(fleet: Fleet, name: str) -> Iterator[Writer]:
     before = {site: len(fleet.received(site, other)) for site, other in (("a", "b"), ("b", "a"))}
     with Writer(fleet, name) as writer:
         yield writer
+        eventually(lambda: min(map(len, writer.sent.values())) > 10, why=fleet.logs)
     for site, other in (("a", "b"), ("b", "a")):
         expected = writer.sent[other]
-        assert len(expected) > 10
         eventually(lambda: len(fleet.received(site, other)) >= before[site] + len(expected), why=fleet.logs)  # noqa: B023
         assert fleet.received(site, other)[before[site] :] == expected
 
@@ -105,7 +105,7 @@ def test_exactly_one_leads_and_the_others_serve_api_and_store(fleet: Fleet) -> N
     assert leader.check("lease") == (True, f"leads with epoch {epoch}")
     for node in followers(fleet, leader):
         assert node.check("lease") == (True, f"follows {leader.id}, epoch {epoch}")
-        assert node.ready()
+        eventually(node.ready, why=fleet.logs)
         assert node.view("trunk")["links"] == {}
         shown = node.view("topology")
         assert (shown["leads"], shown["neighbours"], shown["rows"]) == (False, [], [])
