@@ -17,7 +17,7 @@ demo: venv ## a fleet of four sites on this machine for a minute, then the verdi
 	@$(BIN)/trunkline demo --for 60s $(ARGS)
 
 lint: venv ## ruff, mypy --strict, layers, the documentation's links
-	@echo "lint: ruff"; $(BIN)/ruff check --no-cache src tests benchmarks docs && $(BIN)/ruff format --check -q src tests benchmarks docs
+	@echo "lint: ruff"; $(BIN)/ruff check --no-cache src tests benchmarks docs examples && $(BIN)/ruff format --check -q src tests benchmarks docs examples
 	@echo "lint: mypy --strict"; $(BIN)/mypy
 	@echo "lint: layers"; $(BIN)/lint-imports --no-cache | tail -n +4
 	@echo "lint: docs"; NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

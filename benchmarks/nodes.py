@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -48,10 +48,20 @@ def _database(server: EmbeddedPostgres, name: str) -> str:
 
 
 class Nodes:
-    def __init__(self, folder: Path, server: EmbeddedPostgres, links: Links, prefix: str) -> None:
+    """One server for all sites, with a database for each, or a server for each; `more` is further configuration of all."""
+
+    def __init__(
+        self,
+        folder: Path,
+        server: EmbeddedPostgres | Mapping[str, EmbeddedPostgres],
+        links: Links,
+        prefix: str,
+        more: Mapping[str, Any] | None = None,
+    ) -> None:
         self.sites = tuple(sorted({site for pair in links for site in pair}))
-        self.folder, self._links = folder, links
-        self.dsn = {site: _database(server, f"{prefix}_{site}") for site in self.sites}
+        self.folder, self._links, self._more = folder, links, dict(more or {})
+        servers = dict.fromkeys(self.sites, server) if isinstance(server, EmbeddedPostgres) else server
+        self.dsn = {site: _database(servers[site], f"{prefix}_{site}") for site in self.sites}
         self.children = {site: self._child(site) for site in self.sites}
         self._seed = f"127.0.0.1:{free_port()}"
 
@@ -88,6 +98,7 @@ class Nodes:
                 "listen": self._seed if site == self.sites[0] else "127.0.0.1:0", "seeds": [self._seed],
                 "links": [b for a, b in self._links if a == site],
             },
+            **self._more,
         }  # fmt: skip
         (place / "trunkline.yaml").write_text(yaml.safe_dump(config))
 

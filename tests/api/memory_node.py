@@ -12,9 +12,11 @@ import httpx
 from fastapi import FastAPI
 
 from memory_paths import MemoryPaths
+from memory_queues import MemoryQueues
 from memory_store import MemoryStore
 from trunkline.api.app import create_app
 from trunkline.api.problem import MEDIA_TYPE
+from trunkline.api.queuesview import QueuesView
 from trunkline.api.server import serve
 from trunkline.api.tokens import hash_of
 from trunkline.core.clock import Clock
@@ -26,8 +28,10 @@ from trunkline.core.secret import Secret
 class MemoryNode:
     """A node whose one route takes alarms."""
 
-    def __init__(self, store: MemoryStore | None = None, paths: MemoryPaths | None = None) -> None:
-        self.store, self.paths = store or MemoryStore(), paths or MemoryPaths()
+    def __init__(
+        self, store: MemoryStore | None = None, paths: MemoryPaths | None = None, queues: QueuesView | None = None
+    ) -> None:
+        self.store, self.paths, self.queues = store or MemoryStore(), paths or MemoryPaths(), queues or MemoryQueues()
         self.events: list[tuple[Any, dict[str, str]]] = []
         self.threads: set[str] = set()
         self.fails: Exception | None = None

@@ -27,13 +27,17 @@ PATHS = st.one_of(
     ),
     st.text(max_size=300).map(lambda key: "/v1/store/fleet/keys/" + key),
     st.text(max_size=20).map(lambda site: "/v1/topology/why/" + site),
+    st.text(max_size=20).map(lambda name: f"/v1/queues/{name}/entries"),
+    st.sampled_from(["/v1/queues", "/v1/queues/status", "/v1/queues/sync", "/v1/queues/LRQ_Recv_orders_paris/entries"]),
     st.tuples(st.text(max_size=9), st.text(max_size=9)).map(lambda peer: "/v1/store/fleet/peers/" + "/".join(peer)),
 )
 QUERIES = st.one_of(
     st.binary(max_size=30),
     st.lists(
         st.tuples(
-            st.sampled_from(["prefix", "key", "originator", "match", "values", "limit", "after", "ttl", "snapshot", "area"]),
+            st.sampled_from(
+                ["prefix", "key", "originator", "match", "values", "limit", "after", "ttl", "snapshot", "area", "bytes"]
+            ),
             st.one_of(st.text(max_size=8), st.sampled_from(["any", "all", "1", "true", "fleet", "(", "a{1,99999}", "[z-a]"])),
         ),
         max_size=4,
@@ -65,6 +69,8 @@ BODIES = st.one_of(
             "version": st.sampled_from([None, 0, 1, 2**64 - 1, 2**64]),
             "keep": st.sampled_from(["no", "set", "persist", "x", None]),
             "keys": st.lists(st.text(max_size=3), max_size=2),
+            "site": st.text(max_size=5) | st.just("\ud800"),
+            "all": st.booleans() | st.just(1),
             "addresses": st.lists(st.sampled_from(["h:1", "h:0", ":", "[::1]:7400", "\x00:1"]), max_size=2),
             "values": st.dictionaries(
                 st.text(max_size=300) | st.just("\ud800"), st.just({"text": "x"}) | st.just({"text": "\ud800"}), max_size=2

@@ -68,8 +68,12 @@ class TestOnce:
         assert json.loads(told("--json")) == paths.trunk()
 
     def test_a_link_that_has_carried_nothing_has_zeros(self, paths: MemoryPaths) -> None:
-        paths.links["oslo"] = {}
+        paths.links["oslo"] = {"received_bytes": 0, "sent_bytes": 0}
         assert "oslo  0         0          0      0         0     0        0 B      0 B" in told()
+
+    def test_a_link_that_is_down_keeps_what_was_counted_and_says_so(self, paths: MemoryPaths) -> None:
+        paths.links["oslo"] = {"received": 12}
+        assert "oslo (down)  12        0          0      0         0     0        0 B      0 B" in told()
 
 
 def test_a_node_that_does_not_lead_carries_nothing() -> None:

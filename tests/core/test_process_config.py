@@ -134,7 +134,10 @@ otlp:
   headers: {authorization: 12345, x-key: "secret://env/NO_SUCH"}
 """
 NAME = "a name is 1 to 63 lower-case letters, digits, '.', '_' or '-', beginning and ending with a letter or digit"
-KNOWN = "known: site, node, database, tls, link, store, topology, trunk, api, routes, bridge, log, otlp, stop_seconds, runtime"
+KNOWN = (
+    "known: site, node, database, tls, link, store, topology, trunk, queues, api, routes, bridge, log, otlp, "
+    "stop_seconds, runtime"
+)
 
 
 def test_a_file_of_twenty_mistakes_gives_twenty_lines(tmp_path: Path) -> None:

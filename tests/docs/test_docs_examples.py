@@ -6,6 +6,7 @@ import os
 import re
 import shlex
 import subprocess
+import threading
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
@@ -21,9 +22,15 @@ from typer.testing import CliRunner
 from trunkline.cli.main import app
 from trunkline.cli.reference.commands import Command, commands
 from trunkline.core.config import read_config
+from trunkline.core.errors import Invalid
 from trunkline.queues.client import QueueClient
+from trunkline.queues.grants import grant
+from trunkline.queues.listener import QueueListener
+from trunkline.queues.provider import SnapshotProvider
 from trunkline.queues.registry import remember_site
+from trunkline.queues.requests import ask
 from trunkline.routes.model import load_routes
+from waiting import eventually
 
 RUN = re.compile(r"^<!-- shell: run -->$", re.M)
 PYTHON = [page for page in pages() if blocks(page, "python")]
@@ -167,35 +174,82 @@ def test_the_python_of_a_page_runs(page: Path, make_database: Callable[..., str]
         assert conn.execute("SELECT count(*) > 0 FROM queues.send_log").fetchone() == (True,)
 
 
+def arrived(dsn: str, client: str, *payloads: bytes) -> None:
+    """From paris."""
+    with psycopg.connect(dsn) as conn:
+        conn.execute(
+            "INSERT INTO queues.queue (client, remote, head, received_bytes) VALUES (%s, 'paris', %s, %s)",
+            (client, len(payloads), sum(map(len, payloads))),
+        )
+        conn.execute(
+            "INSERT INTO queues.receive (slot, queue, position, type, seq, index, total, payload) "
+            "SELECT 0, q.id, n, 1, n * 10, 0, sum(octet_length(p)) OVER (ORDER BY n), p "
+            "FROM queues.queue q, unnest(%s::bytea[]) WITH ORDINALITY AS x(p, n) WHERE q.client = %s",
+            (list(payloads), client),
+        )
+
+
+def position_of(dsn: str, consumer: str) -> int:
+    with psycopg.connect(dsn) as conn:
+        (position,) = conn.execute("SELECT sum(position) FROM queues.consumed WHERE consumer = %s", (consumer,)).fetchone() or (
+            0,
+        )
+    return int(position or 0)
+
+
 def test_the_receiver_of_the_page_takes_each_entry_once(make_database: Callable[..., str]) -> None:
     dsn = site_that_knows(make_database("queues"), "berlin", "paris")
     names: dict[str, Any] = {"DATABASE": dsn}
     for block in blocks(DOCS / "how-to" / "queues.md", "python"):
         exec(compile(block.text, block.page, "exec"), names)  # noqa: S102
+    arrived(dsn, "policy", *(f'{{"name": "p{n}", "body": ""}}'.encode() for n in range(3)))
+    for _ in range(2):
+        with QueueListener(dsn, "policy", "enforcer", process_in=names["take"]):
+            eventually(lambda: position_of(dsn, "enforcer") == 3)
     with psycopg.connect(dsn) as conn:
-        conn.execute("INSERT INTO queues.queue (client, remote, head) VALUES ('policy', 'paris', 3)")
-        conn.execute(
-            'INSERT INTO queues.receive SELECT id, n, n * 10, \'{}\', convert_to(format(\'{"name": "p%s", "body": ""}\', n), '
-            "'UTF8') FROM queues.queue, generate_series(1, 3) n"
-        )
-        assert [names["take_policies"](conn) for _ in range(2)] == [3, 0]
         assert conn.execute("SELECT count(*) FROM policy WHERE name LIKE 'p_'").fetchone() == (3,)
 
 
-def test_the_grants_of_the_page_are_enough_to_send_and_to_receive(make_database: Callable[..., str]) -> None:
+@pytest.fixture
+def app_dsn(make_database: Callable[..., str]) -> Iterator[tuple[str, str]]:
+    """The owner's connection string, and that of a role `app` which may do what the page grants it."""
     dsn = site_that_knows(make_database("queues"), "hub")
-    (grants,) = (b.text for b in blocks(DOCS / "how-to" / "postgres.md", "sql") if "GRANT" in b.text)
     role = f"app_{psycopg.conninfo.conninfo_to_dict(dsn)['dbname']}"
+    (grants,) = (b.text for b in blocks(DOCS / "how-to" / "postgres.md", "sql") if "GRANT USAGE" in b.text)
     with psycopg.connect(dsn, autocommit=True) as conn:
-        conn.execute(sql.SQL("CREATE ROLE {}").format(sql.Identifier(role)))
+        conn.execute(sql.SQL("CREATE ROLE {} LOGIN PASSWORD 'secret'").format(sql.Identifier(role)))
         try:
             conn.execute(grants.replace("TO app", f"TO {role}").encode())
-            conn.execute(sql.SQL("SET ROLE {}").format(sql.Identifier(role)))
-            with conn.transaction():
-                QueueClient("status").transmit(conn, b"hello", ["hub"])
-            assert conn.execute("SELECT payload FROM queues.send_log").fetchall() == [(b"hello",)]
-            assert conn.execute("SELECT count(*) FROM queues.ticket").fetchone() == (1,)
-            assert conn.execute("SELECT * FROM queues.receive JOIN queues.queue ON queue = id").fetchall() == []
+            grant(conn, "orders", role)
+            yield dsn, psycopg.conninfo.make_conninfo(dsn, user=role, password="secret")
         finally:
-            conn.execute("RESET ROLE")
             conn.execute(sql.SQL("DROP OWNED BY {0}; DROP ROLE {0}").format(sql.Identifier(role)))
+
+
+def test_the_grants_of_the_page_are_enough_to_send_to_receive_and_to_provide(app_dsn: tuple[str, str]) -> None:
+    owner, app_role = app_dsn
+    with psycopg.connect(app_role) as conn:
+        QueueClient("orders").transmit(conn, b"hello", ["hub"])
+        with pytest.raises(Invalid, match="may not send as client status"), conn.transaction():
+            QueueClient("status").transmit(conn, b"hello", ["hub"])
+    arrived(owner, "orders", b"one", b"two", b"bad")
+    with QueueListener(app_role, "orders", "ledger", lambda batch: all(m.payload != b"bad" for m in batch), tries=1):
+        eventually(lambda: position_of(owner, "ledger") == 3)
+    with psycopg.connect(owner) as conn:
+        ask(conn, "orders", ["hub"], "first")
+    provided = threading.Event()
+    with psycopg.connect(owner) as conn, SnapshotProvider(app_role, "orders", lambda _: provided.set()):
+        conn.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
+        snapshot = conn.execute("SELECT pg_export_snapshot()").fetchone()
+        with psycopg.connect(owner) as leader:
+            leader.execute("UPDATE queues.request SET state = 'ready', base = 0, base_mark = 0, snapshot = %s", snapshot)
+        assert provided.wait(60)
+        eventually(lambda: states(owner) == [("complete",)], why=lambda: states(owner))
+    with psycopg.connect(owner) as conn:
+        assert conn.execute("SELECT payload FROM queues.send_log").fetchall() == [(b"hello",)]
+        assert conn.execute("SELECT payload FROM queues.dead_letter").fetchall() == [(b"bad",)]
+
+
+def states(dsn: str) -> list[Any]:
+    with psycopg.connect(dsn) as conn:
+        return conn.execute("SELECT state FROM queues.request").fetchall()

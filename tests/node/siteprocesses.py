@@ -20,6 +20,7 @@ Row = tuple[str, str, str, int]
 """Subscriber, source, via, depth."""
 COUNTED = ("received", "duplicate", "stray")
 HEARTBEAT = 0.5
+MEET = b"how do you do"
 
 
 def two_way(*pairs: str) -> dict[str, list[str]]:
@@ -35,6 +36,7 @@ class Processes:
         self.fleet = Fleet(folder)
         self.wires = Wires(self._pids)
         self._links, self._follows, self._make = links, follows, make_database
+        self._met: dict[str, dict[str, int]] = {}
 
     def _pids(self) -> dict[str, int]:
         return {node.id.site: node.process.pid for node in self.fleet.nodes if node.process is not None}
@@ -81,6 +83,15 @@ class Processes:
 
         eventually(quiet, 60, self.fleet.logs)
 
+    def meet(self, rows: set[Row]) -> None:
+        """Every site hears of every other one's client, each in its own time; what that costs is not counted below."""
+        for site in self._links:
+            self.write(site, [MEET])
+        for subscriber, source, _, _ in rows:
+            eventually(lambda s=subscriber, o=source: self.fleet.received(s, o) == [MEET], 60, self.fleet.logs)
+        self.until_quiet()
+        self._met = {site: self.counted(site) for site in self._links}
+
     def moves(self, site: str) -> int:
         """Of origins that had a parent before."""
         counts = self.node(site).view("topology")["moves"]
@@ -89,7 +100,8 @@ class Processes:
     def counted(self, site: str) -> dict[str, int]:
         """Over all of its links."""
         links = self.node(site).view("trunk")["links"].values()
-        return {what: sum(link.get(what, 0) for link in links) for what in COUNTED}
+        met = self._met.get(site, {})
+        return {what: sum(link.get(what, 0) for link in links) - met.get(what, 0) for what in COUNTED}
 
     def gained(self, site: str, before: dict[str, int]) -> dict[str, int]:
         return {what: count - before[what] for what, count in self.counted(site).items()}
@@ -103,7 +115,7 @@ class Processes:
                 QueueClient(CLIENT).transmit(conn, payload, (ALL_SITES,))
 
     def received(self, site: str, origin: str) -> list[bytes]:
-        return self.fleet.received(site, origin)
+        return [payload for payload in self.fleet.received(site, origin) if payload != MEET]
 
     def until_received(self, site: str, origin: str, expected: Sequence[bytes], seconds: float = 60.0) -> None:
         count = len(expected)

@@ -99,6 +99,9 @@ def test_g3_an_entry_for_two_sites_behind_one_relay_crosses_the_relay_s_link_onc
     def sent() -> int:
         return int(fleet.ask(HUB, "trunk")["links"][RELAY].get("sent", 0))
 
+    fleet.transmit(HUB, [b"how do you do"], *LEAVES)  # each leaf meets the client in its own time
+    for leaf in LEAVES:
+        eventually(lambda leaf=leaf: b"how do you do" in fleet.received(leaf, HUB))
     before, payloads = sent(), batch("once")
     counts = {leaf: len(fleet.received(leaf, HUB)) for leaf in LEAVES}
     fleet.transmit(HUB, payloads, *LEAVES)

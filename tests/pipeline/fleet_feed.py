@@ -68,10 +68,10 @@ class Feed:
             assert row is not None
             queue, head = row
             with conn.cursor() as cursor, cursor.copy(
-                "COPY queues.receive (queue, position, seq, headers, payload) FROM STDIN"
+                "COPY queues.receive (slot, queue, position, type, seq, index, total, headers, payload) FROM STDIN"
             ) as copy:  # fmt: skip
                 for position, (headers, payload) in enumerate(messages, head + 1):
-                    copy.write_row((queue, position, position, Jsonb(headers), payload))
+                    copy.write_row((0, queue, position, 1, position, 0, position, Jsonb(headers), payload))
             conn.execute("UPDATE queues.queue SET head = %s WHERE id = %s", (head + len(messages), queue))
 
 

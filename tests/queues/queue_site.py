@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import psycopg
+from psycopg.conninfo import make_conninfo
 from psycopg_pool import ConnectionPool
 
 from trunkline.db.lease import Grant, acquire, connect_fenced
@@ -15,6 +18,7 @@ from trunkline.db.pool import open_pool
 from trunkline.queues.client import QueueClient
 from trunkline.queues.log import PostgresLog
 from trunkline.queues.stamper import Stamper, random_mark
+from trunkline.trunk.log import Entry
 
 LEASE = "leader"
 APP = QueueClient("app")
@@ -25,8 +29,22 @@ class Site:
     dsn: str
     stack: ExitStack
 
-    def connect(self, autocommit: bool = False) -> psycopg.Connection[Any]:
-        return self.stack.enter_context(closing(psycopg.connect(self.dsn, autocommit=autocommit)))
+    def connect(self, autocommit: bool = False, role: str | None = None) -> psycopg.Connection[Any]:
+        """As `role`, of those that `make_role` made; otherwise as the owner."""
+        dsn = self.dsn if role is None else make_conninfo(self.dsn, user=role, password=role)
+        return self.stack.enter_context(closing(psycopg.connect(dsn, autocommit=autocommit)))
+
+    @cached_property
+    def own(self) -> psycopg.Connection[Any]:
+        """One connection for the whole test, autocommit."""
+        return self.connect(autocommit=True)
+
+    def make_role(self) -> str:
+        """A role that may connect, and nothing more; roles are the server's, so it goes with the test."""
+        name = f"r{secrets.token_hex(8)}"
+        self.do(f"CREATE ROLE {name} LOGIN PASSWORD '{name}'")
+        self.stack.callback(self.do, f"DROP OWNED BY {name}; DROP ROLE {name}")
+        return name
 
     def pool(self) -> ConnectionPool[psycopg.Connection[Any]]:
         return self.stack.enter_context(closing(open_pool(self.dsn, 2, "test")))
@@ -77,7 +95,7 @@ class Site:
     def logged(self) -> list[bytes]:
         """Payloads of the whole log, in its order; proves on the way that seqs are dense."""
         log = PostgresLog(self.pool())
-        entries = []
+        entries: list[Entry] = []
         while True:
             after = entries[-1].seq if entries else 0
             chunk = log.read(after, 1000, {"hub"})
@@ -88,5 +106,6 @@ class Site:
         return [e.payload for e in entries]
 
     def holes(self) -> list[int]:
-        (holes,) = self.ask("SELECT holes FROM queues.stamper")
-        return list(holes)
+        """As the last round left them."""
+        rows = self.ask("SELECT holes FROM queues.stamp ORDER BY last_seq DESC LIMIT 1")
+        return list(rows[0]) if rows else []

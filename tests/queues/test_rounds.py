@@ -7,17 +7,22 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from trunkline.queues.rounds import Cursor, Hole, Ticket, plan_round
+from trunkline.queues.rounds import Brought, Cursor, Hole, NewClient, Part, Ticket, number, plan_round
 
 
-def ticket(number: int, entries: int = 1) -> Ticket:
-    return Ticket(number, 100 + number, entries)
+def part(xid: int, entries: int = 1, client: str = "app", to: int = 1, first_id: int = 0, slot: int = 0) -> Part:
+    return Part(xid, client, to, entries, 10 * entries, first_id or 10 * xid, frozenset((slot,)))
+
+
+def ticket(number: int, *parts: Part) -> Ticket:
+    xid = 100 + number
+    return Ticket(number, xid, parts or (part(xid),))
 
 
 def test_nothing_seen_changes_nothing() -> None:
-    plan = plan_round(Cursor(5, (Hole(3, 50),)), [], all_read=True, xmin=49)
-    assert not plan.changed
-    assert (plan.cursor, plan.kept) == (5, (Hole(3, 50),))
+    before = Cursor(5, (Hole(3, 50),))
+    plan = plan_round(before, [], all_read=True, xmin=49)
+    assert (plan.stamped, plan.empty, plan.cursor_with(99)) == ((), (), before)
 
 
 def test_r1_a_missing_number_below_a_seen_one_becomes_a_hole() -> None:
@@ -35,7 +40,7 @@ def test_r2_a_filled_hole_is_stamped_before_what_is_above_the_cursor() -> None:
 def test_r3_a_hole_is_dropped_only_when_xmin_has_reached_its_bound(xmin: int, kept: tuple[Hole, ...]) -> None:
     plan = plan_round(Cursor(5, (Hole(3, 50),)), [], all_read=True, xmin=xmin)
     assert plan.kept == kept
-    assert plan.changed is (kept == ())
+    assert plan.stamped == (), "R5: not worth a row"
 
 
 def test_r4_a_round_cut_short_does_not_judge_holes_it_did_not_reach() -> None:
@@ -45,9 +50,21 @@ def test_r4_a_round_cut_short_does_not_judge_holes_it_did_not_reach() -> None:
     assert (plan.cursor, plan.new_holes) == (9, ())
 
 
-def test_a_ticket_without_entries_is_passed_and_not_stamped() -> None:
-    plan = plan_round(Cursor(0), [ticket(1, entries=0)], all_read=True, xmin=1)
-    assert (plan.cursor, plan.stamped, plan.new_holes, plan.changed) == (1, (), (), True)
+def test_r5_a_ticket_without_entries_is_passed_and_not_stamped() -> None:
+    plan = plan_round(Cursor(0), [Ticket(1, 101), Ticket(3, 103)], all_read=True, xmin=1)
+    assert (plan.cursor, plan.stamped, plan.empty) == (3, (), (1, 3))
+    assert plan.cursor_with(77) == Cursor(3, (Hole(2, 77),))
+
+
+def test_numbers_add_up_per_set_and_end_with_the_last_transaction_that_brought_any() -> None:
+    one = ticket(1, part(101, 2, to=1, first_id=20), part(101, 1, client="audit", to=2, first_id=19, slot=3))
+    two = ticket(2, part(102, 4, to=1))
+    three = ticket(3, part(103, 1, to=2, client="audit"))
+    numbered = number([one, two, three], head=10, known={"app"})
+    assert numbered.ends == (13, 17, 18)
+    assert set(numbered.brought) == {Brought(1, "app", 6, 60, 17), Brought(2, "audit", 2, 20, 18)}
+    assert numbered.new_clients == (NewClient("audit", 101, 19, 10),)
+    assert numbered.slots == (0, 3)
 
 
 @dataclass
@@ -87,11 +104,11 @@ class Universe:
         xmin = min(self.running, default=self.next_xid)
         holes = {h.ticket for h in self.cursor.holes}
         due = sorted(n for n in self.visible if n > self.cursor.ticket or n in holes)[:limit]
-        plan = plan_round(self.cursor, [Ticket(n, self.visible[n], 1) for n in due], len(due) < limit, xmin)
-        if plan.changed:
-            own, self.next_xid = self.next_xid, self.next_xid + 1
-            self.cursor = Cursor(plan.cursor, plan.kept + tuple(Hole(n, own) for n in plan.new_holes))
-            self.log += [t.xid for t in plan.stamped]
+        tickets = [Ticket(n, self.visible[n], (part(self.visible[n]),)) for n in due]
+        plan = plan_round(self.cursor, tickets, len(due) < limit, xmin)
+        own, self.next_xid = self.next_xid, self.next_xid + 1
+        self.cursor = plan.cursor_with(own)
+        self.log += [t.xid for t in plan.stamped]
 
 
 @pytest.mark.parametrize("seed", range(200))

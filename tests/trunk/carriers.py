@@ -167,8 +167,10 @@ class Fleet:
             case asks.Append() if site in self.held:
                 self.held[site].append(effect)
             case asks.Append():
-                sink.append(effect.origin, effect.log_id, effect.entries, effect.upto, effect.clients)
-                self.do(site, carrier.appended(effect, self.now))
+                if sink.append(effect.origin, effect.log_id, effect.entries, effect.upto, effect.clients):
+                    self.do(site, carrier.loaded(effect.origin, sink.applied(effect.origin)))
+                else:
+                    self.do(site, carrier.appended(effect, self.now))
             case asks.ResetSink(origin, log_id):
                 sink.reset(origin, log_id)
                 self.do(site, carrier.loaded(origin, sink.applied(origin)))

@@ -144,3 +144,13 @@ def test_the_view_names_links_streams_and_children_with_their_counters() -> None
         ("leaf-1", "live", 1, 0, False),
         ("leaf-2", "live", 1, 0, False),
     ]
+
+
+def test_what_was_counted_on_a_link_does_not_vanish_while_it_is_down() -> None:
+    fleet = carriers.Fleet([("a", "b")])
+    fleet.commit("a", "b")
+    fleet.run(1.0)
+    before = fleet.carriers["b"].view()["links"]["a"]
+    assert before["received"] == 1
+    fleet.cut("a", "b")
+    assert fleet.carriers["b"].view()["links"]["a"]["received"] == 1

@@ -127,10 +127,43 @@ def test_a_lost_stop_or_stopped_costs_a_moment_and_no_entry(lost: type[TrunkMess
     fleet.lose = lambda sender, to, message: isinstance(message, lost) and {sender, to} == {"p", "x"}
     fleet.move("x", "o", "q")
     write(fleet, 20)
-    fleet.run(6.0)
+    fleet.run(12.0)
     assert has_everything(fleet, 40)
     assert fleet.carriers["x"].counters["p", "not_stopped"] == 1
     assert fleet.accepted[-1] == ("x", "o", "q")
+
+
+def test_a_stop_that_was_lost_once_is_said_again() -> None:
+    fleet = diamond(Handover.EXACT)
+    write(fleet, 20)
+    lost: list[TrunkMessage] = []
+
+    def lose(sender: str, to: str, message: TrunkMessage) -> bool:
+        if isinstance(message, Stop) and not lost:
+            lost.append(message)
+            return True
+        return False
+
+    fleet.lose = lose
+    fleet.move("x", "o", "q")
+    write(fleet, 400)
+    fleet.run(3.0)
+    assert len(lost) == 1
+    assert has_everything(fleet, 420)
+    counters = fleet.carriers["x"].counters
+    assert (counters["p", "not_stopped"], counters["p", "stray"]) == (0, 0)
+
+
+def test_s10_a_stopped_that_is_long_on_its_way_behind_records_is_waited_for() -> None:
+    fleet = diamond(Handover.EXACT)
+    write(fleet, 20)
+    fleet.delay = 1.2
+    fleet.move("x", "o", "q")
+    write(fleet, 100, each=0.1)
+    fleet.run(20.0)
+    assert has_everything(fleet, 120)
+    counters = fleet.carriers["x"].counters
+    assert (counters["p", "not_stopped"], counters["p", "stray"]) == (0, 0)
 
 
 def test_a_forced_move_does_not_wait() -> None:

@@ -16,6 +16,7 @@ from trunkline.db.pool import open_pool
 from trunkline.queues.client import QueueClient
 from trunkline.queues.log import PostgresLog
 from trunkline.queues.registry import remember_site
+from trunkline.queues.slots import forget
 from trunkline.queues.stamper import Stamper
 from trunkline.trunk.log import NOTHING_APPLIED, Applied, Entry, Log
 from trunkline.trunk.memory import MemoryLog, Message
@@ -67,7 +68,7 @@ class InPostgres:
         return self.stamper.round().head
 
     def trim(self, seq: int) -> None:
-        self.app.execute("DELETE FROM queues.stamp WHERE last_seq <= %s", (seq,))
+        forget(self.app, seq)
         self.app.commit()
 
 
@@ -218,7 +219,7 @@ def test_h20_the_log_says_what_was_trimmed_and_serves_the_rest(origin: Origin) -
 
 def test_h20_wants_below_what_was_trimmed_are_gaps_and_not_another_history(origin: Origin) -> None:
     for mark in (1, 2, 3, 4):
-        origin.stamp(mark, [message(b"x", client="policy" if mark == 4 else "app")])
+        origin.stamp(mark, [message(b"x", "*", client="policy" if mark == 4 else "app")])
     origin.trim(2)
     log_id = origin.log.log_id
     opened = open_subscription(
@@ -234,3 +235,17 @@ def test_h20_wants_below_what_was_trimmed_are_gaps_and_not_another_history(origi
     assert opened.gaps == {"behind": ("app",), "new": ("app",)}
     assert opened.reset == ("other",)
     assert opened.lowest.seq == 2
+
+
+def test_h17_what_was_trimmed_is_a_gap_only_for_those_it_was_for(origin: Origin) -> None:
+    origin.stamp(1, [message(b"1", "hub")])
+    origin.stamp(2, [message(b"2", "plant")], [message(b"3", "*", client="policy")])
+    origin.stamp(3, [message(b"4", "hub")])
+    origin.trim(3)
+    has = Applied(origin.log.log_id, {"app": Position(1, 1), "policy": Position(1, 1)})
+    assert dict(origin.log.trimmed_for("hub")) == {"app": 1, "policy": 3}
+    opened = open_subscription(origin.log, {"hub": has, "shop": has, "plant": has})
+    assert opened.gaps == {"hub": ("policy",), "shop": ("policy",), "plant": ("app", "policy")}
+    held = Applied(has.log_id, has.clients, held=("policy",))
+    quiet = open_subscription(origin.log, {"hub": held})
+    assert (quiet.gaps, quiet.start) == ({}, origin.log.lowest())

@@ -11,7 +11,7 @@ CHAIN = [("a", "b"), ("b", "c"), ("c", "d")]
 
 
 def send(fleet: Fleet, source: str, to: str, body: bytes) -> None:
-    fleet.do(source, fleet.carriers[source].unicast(to, body, fleet.now))
+    fleet.do(source, fleet.carriers[source].unicast(to, body))
     fleet.settle()
 
 

@@ -31,6 +31,7 @@ from trunkline.api.metrics import HttpNumbers
 from trunkline.api.observe import Observe
 from trunkline.api.openapi import describe
 from trunkline.api.problem import refusal
+from trunkline.api.queues import offer_queues
 from trunkline.api.storereads import Asking, offer_store_reads
 from trunkline.api.storewatch import Streams, offer_store_watch
 from trunkline.api.storewrites import offer_store_writes
@@ -72,6 +73,7 @@ def create_app(view: NodeView, api: ApiConfig = DEFAULTS, tracer: Tracer | None 
     offer_status(app, view, threads)
     offer_topology(app, view, threads)
     offer_trunk(app, view, threads)
+    offer_queues(app, view, threads)
     offer_store_reads(app, asking := Asking(view, threads))
     offer_store_writes(app, asking)
     offer_store_watch(app, asking, app.state.streams)

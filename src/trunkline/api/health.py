@@ -83,7 +83,10 @@ def offer_probes(app: FastAPI, view: NodeView) -> None:
 
 def offer_metrics(app: FastAPI, view: NodeView, registry: CollectorRegistry, threads: Threads) -> None:
     registry.register(SPANS)
-    views = {"status": view.status, "topology": view.topology, "trunk": view.trunk, "store": lambda: view.store.areas()}
+    views = {
+        "status": view.status, "topology": view.topology, "trunk": view.trunk, "queues": lambda: view.queues.numbers(),
+        "store": lambda: view.store.areas(),
+    }  # fmt: skip
     registry.register(ViewCollector(views, lambda: checks_of(view)))
 
     @app.get(

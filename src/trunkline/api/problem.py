@@ -40,6 +40,7 @@ FORBIDDEN = Kind("forbidden", 403, "The token does not reach this far")
 FOREIGN = Kind("foreign-page", 403, "Pages of other sites may not use this API")
 NOT_FOUND = Kind("not-found", 404, "There is no such thing here")
 NO_SITE = Kind("no-such-site", 404, "This node knows no other site of that name")
+NO_QUEUE = Kind("no-such-queue", 404, "This site has no queue of that name")
 NO_AREA = Kind("no-such-area", 404, "This node is not in that area of the store")
 NO_KEY = Kind("no-such-key", 404, "Nothing is stored under this key")
 NOT_ALLOWED = Kind("method-not-allowed", 405, "The method does not fit this address")
@@ -53,8 +54,8 @@ TOO_SLOW = Kind("too-slow", 503, "The request took too long")
 UNAVAILABLE = Kind("unavailable", 503, "The node cannot do this now")
 
 KINDS = (
-    INVALID, MALFORMED, GONE, NO_TOKEN, FORBIDDEN, FOREIGN, NOT_FOUND, NO_SITE, NO_AREA, NO_KEY, NOT_ALLOWED, NOT_TAKEN,
-    TOO_LARGE, TOO_MANY, DEFECT, FAILED, BUSY, TOO_SLOW, UNAVAILABLE,
+    INVALID, MALFORMED, GONE, NO_TOKEN, FORBIDDEN, FOREIGN, NOT_FOUND, NO_SITE, NO_QUEUE, NO_AREA, NO_KEY, NOT_ALLOWED,
+    NOT_TAKEN, TOO_LARGE, TOO_MANY, DEFECT, FAILED, BUSY, TOO_SLOW, UNAVAILABLE,
 )  # fmt: skip
 
 # The first type that fits gives the kind.

@@ -100,7 +100,7 @@ class TrunkShown(_Shown):
     site: str
     leads: bool
     head: int = Field(description="the last entry of this site's log")
-    links: dict[str, dict[str, int]] = Field(description="site → what was counted on the link with it")
+    links: dict[str, dict[str, int]] = Field(description="site → what was counted on the link with it, also while that is down")
     streams: list[StreamShown] = Field(description="what this site takes")
     children: list[ChildShown] = Field(description="what others take here")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+from trunkline.api.queuesview import QueuesView
 from trunkline.api.storeview import StoreView
 from trunkline.core.health import Check
 
@@ -31,6 +32,9 @@ class NodeView(Protocol):
 
     @property
     def store(self) -> StoreView: ...
+
+    @property
+    def queues(self) -> QueuesView: ...
 
     def checks(self) -> Sequence[Check]:
         """The node is ready when each of these is ok."""

@@ -20,6 +20,7 @@ from trunkline.cli.demo.command import demo, demo_application
 from trunkline.cli.dev import command as dev
 from trunkline.cli.kv import command as kv
 from trunkline.cli.options import JsonOption
+from trunkline.cli.queues import command as queues
 from trunkline.core.config import LogConfig
 from trunkline.core.errors import TrunklineError
 from trunkline.core.logs import configure_logs
@@ -48,6 +49,7 @@ app.add_typer(pipeline.app, name="pipeline", rich_help_panel=_RUN)
 app.add_typer(kv.app, name="kv", rich_help_panel=_RUN)
 app.add_typer(topology.app, name="topology", rich_help_panel=_RUN)
 app.add_typer(trunk.app, name="trunk", rich_help_panel=_RUN)
+app.add_typer(queues.app, name="queues", rich_help_panel=_RUN)
 app.add_typer(config.app, name="config", rich_help_panel=_PREPARE)
 app.add_typer(ca.app, name="ca", rich_help_panel=_PREPARE)
 app.add_typer(token.app, name="token", rich_help_panel=_PREPARE)

@@ -116,7 +116,8 @@ def tables(seen: Seen, before: Before | None) -> Tables:
 
 
 def _link(site: str, link: dict[str, int], before: Before | None) -> tuple[str, ...]:
-    cells = (site, *(str(link.get(what, 0)) for what in _COUNTED))
+    name = site if "received_bytes" in link else f"{site} (down)"
+    cells = (name, *(str(link.get(what, 0)) for what in _COUNTED))
     if before is None:
         totals = (str(link.get("sent", 0)), str(link.get("relayed", 0)))
         return (*cells, *totals, size(link.get("received_bytes", 0)), size(link.get("sent_bytes", 0)))

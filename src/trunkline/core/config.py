@@ -155,6 +155,32 @@ class TrunkConfig(Model):
     )
 
 
+class QueuesConfig(Model):
+    """How long and how much the queues keep."""
+
+    keep_hours: Number = Field(
+        default=168.0, gt=0, le=87_600, description="sent entries older than this go, needed or not; a snapshot makes up for it"
+    )
+    keep_bytes: Whole = Field(
+        default=10 << 30, ge=1 << 20, description="when the sent entries take more room than this, the oldest go likewise"
+    )
+    unacknowledged_entries: Whole = Field(
+        default=1_000_000,
+        ge=1,
+        description="a destination with more entries than this before it is no longer waited for; a snapshot makes up for it",
+    )
+    queue_entries: Whole = Field(
+        default=1_000_000, ge=1, description="a receive queue with so many entries takes no more until they are read"
+    )
+    queue_bytes: Whole = Field(default=4 << 30, ge=1 << 20, description="the same by payload bytes")
+    consumer_idle_hours: Number = Field(
+        default=168.0,
+        gt=0,
+        le=87_600,
+        description="a consumer that has not been seen for so long is detached: nothing is kept for it",
+    )
+
+
 class Role(StrEnum):
     """Each includes the ones before it."""
 
@@ -225,6 +251,7 @@ class ProcessConfig(Model):
     store: StoreConfig = StoreConfig()
     topology: TopologyConfig = TopologyConfig()
     trunk: TrunkConfig = TrunkConfig()
+    queues: QueuesConfig = QueuesConfig()
     api: ApiConfig = ApiConfig()
     routes: LocalPath | None = Field(
         default=None, examples=["routes.yaml"], description="YAML file with this site's static routes"

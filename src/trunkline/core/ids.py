@@ -15,14 +15,11 @@ from trunkline.core.errors import Invalid
 ALL_SITES = "*"
 _NAME = re.compile(r"[a-z0-9](?:[a-z0-9_.-]{0,61}[a-z0-9])?")
 _WHY = "a name is 1 to 63 lower-case letters, digits, '.', '_' or '-', beginning and ending with a letter or digit"
-_WHY_SITE = "a site's name has no '_': it ends the client's in the name of a receive queue"
 
 
 def check_name(kind: str, name: str) -> str:
     if not _NAME.fullmatch(name):
         raise Invalid(f"{kind} {name!r}", _WHY, f"rename the {kind}")
-    if kind == "site" and "_" in name:
-        raise Invalid(f"{kind} {name!r}", _WHY_SITE, f"rename the {kind}")
     return name
 
 

@@ -127,6 +127,9 @@ class Carrying:
     def set_head(self, head: Position, now: float) -> list[Effect]:
         return self.carried(self.carrier.set_head(head, now), now)
 
+    def unicast(self, to: str, body: bytes, bulk: bool, now: float) -> list[Effect]:
+        return self.carried(self.carrier.unicast(to, body, bulk), now)
+
     def carried(self, effects: Sequence[asks.Effect], now: float) -> list[Effect]:
         """What the carrier wants, for the host."""
         out: list[Effect] = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from typing import Any
 
 import psycopg
@@ -46,12 +47,16 @@ class Ingest:
         if not outgoing:
             return []
         try:
-            with self._ready().connection(CONNECTION_SECONDS) as conn:
+            with self._ready("event").connection(CONNECTION_SECONDS) as conn:
                 for message in outgoing:
                     QueueClient(message.client).transmit(conn, message.payload, message.destinations, message.headers)
         except (psycopg.OperationalError, psycopg.InterfaceError) as error:
             raise Retryable("event", f"the site's database does not answer: {error}", "send it again") from error
         return [message.route_id for message in outgoing]
+
+    def connection(self) -> AbstractContextManager[psycopg.Connection[Any]]:
+        """For a look at the queues."""
+        return self._ready("queues").connection(CONNECTION_SECONDS)
 
     def remember(self, sites: list[str]) -> None:
         assert self._pool is not None
@@ -59,7 +64,7 @@ class Ingest:
             for site in sites:
                 remember_site(conn, site)
 
-    def _ready(self) -> ConnectionPool[psycopg.Connection[Any]]:
+    def _ready(self, what: str) -> ConnectionPool[psycopg.Connection[Any]]:
         if self._pool is None or not self._open:
-            raise Retryable("event", "this node starts or stops and takes none", "send it again, or to another node")
+            raise Retryable(what, "this node starts or stops", "try again, or at another node")
         return self._pool

@@ -13,25 +13,31 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from random import random
+from typing import TypeVar
 
 import structlog
 
 from trunkline.core.backoff import Backoff
+from trunkline.core.config import QueuesConfig
 from trunkline.core.errors import Fenced
-from trunkline.core.ids import Position
+from trunkline.core.ids import NodeId, Position
 from trunkline.db.away import AWAY, in_one_line
 from trunkline.db.lease import Grant, commit_fenced, connect_fenced
 from trunkline.db.pool import open_pool
+from trunkline.node.sessions import Ends, Loop, Sessions
 from trunkline.node.sitecore import Effect, HostWork, SiteCore
-from trunkline.queues.acks import acknowledge, generations
+from trunkline.queues.acks import acknowledge_many, generations
 from trunkline.queues.log import PostgresLog
-from trunkline.queues.receive import PostgresSink
+from trunkline.queues.receive import Limits, PostgresSink
+from trunkline.queues.restored import begin_anew_if_restored
 from trunkline.queues.stamper import Stamper, random_mark
 from trunkline.trunk import asks, carry
+from trunkline.trunk.log import UNLISTED, Applied
 from trunkline.trunk.wants import open_subscription, proven
 
+T = TypeVar("T")
 Answer = Callable[[SiteCore, float], list[Effect]]
 
 log = structlog.get_logger()
@@ -40,16 +46,23 @@ log = structlog.get_logger()
 class Leadership:
     """`name` tells its connections from those of other nodes, for people who look at the database."""
 
-    def __init__(self, dsn: str, grant: Grant, name: str, on_head: Callable[[Position], None]) -> None:
+    def __init__(
+        self, dsn: str, grant: Grant, identity: NodeId, config: QueuesConfig, on_head: Callable[[Position], None], loop: Loop
+    ) -> None:
         self.grant = grant
-        self._dsn, self._name, self._on_head = dsn, name, on_head
+        self._dsn, self._name, self._on_head = dsn, identity.node, on_head
         self._complaints: dict[str, str] = {}
         self._stop = threading.Event()
         self._lanes = {"sink": ThreadPoolExecutor(1, "sink"), "log": ThreadPoolExecutor(2, "log")}
-        self._pool = open_pool(dsn, 4, f"trunk-{name}")
+        self._pool = open_pool(dsn, 6, f"trunk-{self._name}")
+        self._stamper: Stamper | None = None
         try:
+            with connect_fenced(dsn, f"trunkline-start-{self._name}") as conn:
+                begin_anew_if_restored(conn, grant)
             self._log = PostgresLog(self._pool)
-            self._sink = PostgresSink(self._pool, grant)
+            self._sink = PostgresSink(self._pool, grant, Limits(config.queue_entries, config.queue_bytes))
+            ends = Ends(identity.site, grant, self._pool, self._log, self._sink)
+            self._sessions = Sessions(ends, config, loop, self._in_sink_lane, lambda: self._stamper)
             self.log_id, self.head = self._log.log_id, self._log.head()
             with self._pool.connection() as conn:
                 self.generations = generations(conn)
@@ -66,6 +79,8 @@ class Leadership:
 
     async def perform(self, work: HostWork) -> Answer | None:
         """The answer for the core, or None when this leadership is over."""
+        if isinstance(work, asks.Deliver):
+            return self._do(work)
         lane = self._lanes["log" if isinstance(work, asks.Open | asks.Read) else "sink"]
         try:
             return await asyncio.get_running_loop().run_in_executor(lane, self._until_done, work)
@@ -95,23 +110,22 @@ class Leadership:
 
     def _do(self, work: HostWork) -> Answer:
         match work:
+            case asks.Deliver(source, body):
+                self._sessions.deliver(source, body)
+                return lambda core, now: []
             case asks.Load(origin):
-                applied = self._sink.applied(origin)
-                return lambda core, now: core.loaded(origin, applied, now)
+                return self._anew(origin)
             case asks.ResetSink(origin, log_id):
                 self._sink.reset(origin, log_id)
-                forgotten = self._sink.applied(origin)
-                return lambda core, now: core.loaded(origin, forgotten, now)
+                log.warning("the log of an origin is another one than before", origin=origin)
+                return self._anew(origin)
             case asks.Lost(origin, log_id, upto, clients):
                 self._sink.lost(origin, log_id, upto, clients)
-                log.error("records were lost: their origin had trimmed them", origin=origin, upto=upto.seq, clients=clients)
-                standing = self._sink.applied(origin)
-                return lambda core, now: core.loaded(origin, standing, now)
-            case asks.Deliver(source, body):
-                log.info("a message that nobody here waits for", source=source, size=len(body))
-                return lambda core, now: []
+                log.warning("an origin has trimmed what this site lacks", origin=origin, upto=upto.seq, clients=clients)
+                return self._anew(origin)
             case asks.Append():
-                self._sink.append(work.origin, work.log_id, work.entries, work.upto, work.clients)
+                if self._sink.append(work.origin, work.log_id, work.entries, work.upto, work.clients):
+                    return self._anew(work.origin)
                 return lambda core, now: core.appended(work, now)
             case asks.Open():
                 opened = open_subscription(self._log, work.wants)
@@ -123,19 +137,40 @@ class Leadership:
             case asks.Acknowledged():
                 positions = proven(self._log, work.clients)
                 with self._pool.connection() as conn:
-                    for client, position in positions.items():
-                        acknowledge(conn, work.destination, client, work.generation, position)
+                    acknowledge_many(conn, work.destination, work.generation, positions)
                     commit_fenced(conn, self.grant)
                 return lambda core, now: []
+
+    def _anew(self, origin: str) -> Answer:
+        """The sessions of this origin changed: they are looked at again, and its stream begins anew."""
+        self._sessions.look_again()
+        has = self._sink.applied(origin)
+        applied = Applied(has.log_id, has.clients, (*has.held, UNLISTED))  # a client is met by name first (H16)
+        return lambda core, now: core.loaded(origin, applied, now)
+
+    def _in_sink_lane(self, work: Callable[[], T]) -> T:
+        return self._lanes["sink"].submit(work).result()
+
+    def run_sessions(self, stop: threading.Event) -> None:
+        try:
+            self._sessions.run(stop)
+        except Fenced:
+            return
+        except (CancelledError, RuntimeError):
+            if not self._stop.is_set():
+                raise  # else the lane was shut down under it
 
     def stamp(self, stop: threading.Event) -> None:
         backoff = Backoff(0.05, 2.0, random)
         while not stop.is_set():
             try:
                 with connect_fenced(self._dsn, f"trunkline-stamper-{self._name}") as conn:
-                    Stamper(conn, self.grant, random_mark).run(stop, self._on_head)
+                    self._stamper = Stamper(conn, self.grant, random_mark)
+                    self._stamper.run(stop, self._on_head)
             except AWAY as error:
                 self._complain("stamper", error)
                 stop.wait(backoff.after_failure())
             except Fenced:
                 return
+            finally:
+                self._stamper = None

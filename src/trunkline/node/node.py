@@ -46,6 +46,7 @@ from trunkline.node.sitecore import Effect, Frame, HostWork, SiteCore
 from trunkline.node.stopping import Stopping
 from trunkline.node.storeview import NodeStoreView
 from trunkline.node.supervise import Supervisor, in_thread
+from trunkline.queues.operating import Operating
 from trunkline.trunk import asks
 from trunkline.trunk.handover import Handover
 
@@ -69,7 +70,7 @@ class Node:
         self._ingest = Ingest(config)
         self._supervisor = Supervisor(self._clock, random)
         self._roles = Roles(
-            self.identity, self._dsn, terms, self._clock, self._core, self._supervisor, self._do,
+            self.identity, self._dsn, config.queues, terms, self._clock, self._core, self._supervisor, self._do,
             lambda reason: self._peers.renew(reason),
         )  # fmt: skip
         self._peers = Peers(config, config.tls, self.identity, self._core, self._roles, self._clock, self._do)
@@ -77,6 +78,7 @@ class Node:
         self._outflow = Outflow(self._core, self._supervisor, self._clock, self._peers.endpoint.links, self._do)
         self._on_loop = views.OnLoop()
         self.store = NodeStoreView(self._core, self._peers, self._on_loop, self._now, self._do)
+        self.queues = Operating(self._ingest.connection, config.queues)
         self._delivered: Counter[str] = Counter()
         self._newcomers: asyncio.Queue[set[str]] = asyncio.Queue()
         self._remembered: set[str] = set()

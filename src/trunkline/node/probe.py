@@ -18,8 +18,11 @@ from trunkline.db.away import in_one_line
 PROBE_SECONDS = 1.0
 MANY = 1000  # tickets that wait are counted up to here
 
+# Tickets up to the cursor are stamped: many of them may be there as dead rows, which nobody wants to look through.
 _STATE = """
-SELECT head, (SELECT count(*) FROM (SELECT FROM queues.ticket LIMIT %s) AS tickets) FROM queues.stamper
+WITH last AS (SELECT last_seq, cursor FROM queues.stamp ORDER BY first_seq DESC LIMIT 1)
+SELECT coalesce((SELECT last_seq FROM last), 0),
+       (SELECT count(*) FROM (SELECT FROM queues.ticket WHERE ticket > coalesce((SELECT cursor FROM last), 0) LIMIT %s) AS t)
 """
 
 

@@ -14,23 +14,27 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from random import random
 
 import structlog
 
 from trunkline.core.backoff import Backoff
 from trunkline.core.clock import Clock
+from trunkline.core.config import QueuesConfig
 from trunkline.core.errors import RemoteProtocolError
 from trunkline.core.ids import NodeId, Position
 from trunkline.db.away import AWAY, in_one_line
 from trunkline.db.keeper import LeaseKeeper
 from trunkline.db.lease import Grant, Terms
 from trunkline.node.leadership import Leadership
+from trunkline.node.sessions import Loop, Ways
 from trunkline.node.sitecore import Effect, HostWork, SiteCore
 from trunkline.node.supervise import Kept, Supervisor, in_thread
+from trunkline.trunk import asks
 
 LEASE = "leader"
 STUMBLES = 3
@@ -67,7 +71,7 @@ class Stumbles:
 class _Led:
     leadership: Leadership
     since: float
-    stamper: Kept
+    threads: tuple[Kept, ...]
     failed: bool = False
 
 
@@ -75,13 +79,13 @@ class Roles:
     """`do` performs the core's effects; `renew_links` closes all links, for they say in their HELLO who leads."""
 
     def __init__(
-        self, identity: NodeId, dsn: str, terms: Terms, clock: Clock, core: SiteCore, supervisor: Supervisor,
-        do: Callable[[Iterable[Effect]], None], renew_links: Callable[[str], None],
+        self, identity: NodeId, dsn: str, queues: QueuesConfig, terms: Terms, clock: Clock, core: SiteCore,
+        supervisor: Supervisor, do: Callable[[Iterable[Effect]], None], renew_links: Callable[[str], None],
     ) -> None:  # fmt: skip
         self.keeper = LeaseKeeper(dsn, LEASE, terms, clock, self._on_won, self._wake, owner=str(identity))
         self.why_resting = ""
         self._identity, self._dsn, self._clock, self._core, self._supervisor = identity, dsn, clock, core, supervisor
-        self._do, self._renew_links = do, renew_links
+        self._queues, self._do, self._renew_links = queues, do, renew_links
         self._led: _Led | None = None
         self._retired: list[_Led] = []
         self._stumbles = Stumbles(Backoff(10.0, 120.0, random))
@@ -207,8 +211,9 @@ class Roles:
         for site, generation in leadership.generations.items():
             with suppress(RemoteProtocolError):
                 self._core.heard_of(site, generation)
-        stamper = self._supervisor.keep("stamper", lambda: in_thread("stamper", leadership.stamp), self.stumbled)
-        self._led = _Led(leadership, now, stamper)
+        works = {"stamper": leadership.stamp, "sessions": leadership.run_sessions}
+        kept = [self._supervisor.keep(n, partial(in_thread, n, work), self.stumbled) for n, work in works.items()]
+        self._led = _Led(leadership, now, tuple(kept))
         self._do(self._core.lead(grant.epoch, leadership.log_id, leadership.head, now))
         self._renew_links("this node leads its site now")
         log.info("leading", site=self._identity.site, incarnation=grant.epoch)
@@ -216,21 +221,38 @@ class Roles:
     async def _make(self, grant: Grant) -> Leadership:
         made: list[Leadership] = []
         try:
-            await in_thread("lead", lambda stop: made.append(Leadership(self._dsn, grant, self._identity.node, self._on_head)))
+            await in_thread("lead", lambda stop: made.append(self._leadership(grant)))
         except asyncio.CancelledError:
             for leadership in made:
                 leadership.stop()
             raise
         return made[0]
 
+    def _leadership(self, grant: Grant) -> Leadership:
+        loop = Loop(
+            say=lambda to, body, bulk: self._led_do(lambda now: self._core.unicast(to, body, bulk, now)),
+            reload=lambda origin: self._led_do(lambda now: [asks.Load(origin)]),
+            ask_ways=lambda sites, learn: self._led_do(lambda now: self._tell_ways(sites, learn)),
+        )
+        return Leadership(self._dsn, grant, self._identity, self._queues, self._on_head, loop)
+
+    def _tell_ways(self, sites: Collection[str], learn: Callable[[dict[str, Ways]], None]) -> list[Effect]:
+        learn({site: Ways(self._core.reaches(site), self._core.sent_towards(site)) for site in sites})
+        return []
+
     def _on_head(self, head: Position) -> None:
         """From the stamper's thread."""
-        if self._loop is not None:
-            self._loop.call_soon_threadsafe(self._set_head, head)
+        self._led_do(lambda now: self._core.set_head(head, now))
 
-    def _set_head(self, head: Position) -> None:
-        if self.leads() is not None:
-            self._do(self._core.set_head(head, self._clock.monotonic()))
+    def _led_do(self, work: Callable[[float], list[Effect]]) -> None:
+        """From any thread: on the loop, and only while this node leads."""
+
+        def do() -> None:
+            if self.leads() is not None:
+                self._do(work(self._clock.monotonic()))
+
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(do)
 
     def _retire(self, reason: str) -> None:
         led, self._led = self._led, None
@@ -244,6 +266,7 @@ class Roles:
     async def _bury(self) -> None:
         while self._retired:
             led = self._retired[0]
-            await led.stamper.stop()
+            for thread in led.threads:
+                await thread.stop()
             await asyncio.to_thread(led.leadership.stop)
             self._retired.remove(led)

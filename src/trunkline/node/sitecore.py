@@ -198,6 +198,10 @@ class SiteCore:
     def set_head(self, head: Position, now: float) -> list[Effect]:
         return self.carrying.set_head(head, now) if self.carrying is not None else []
 
+    def unicast(self, to: str, body: bytes, bulk: bool, now: float) -> list[Effect]:
+        """A message for one site; at most once."""
+        return self.carrying.unicast(to, body, bulk, now) if self.carrying is not None else []
+
     def loaded(self, origin: str, applied: Applied, now: float) -> list[Effect]:
         return self._answer(lambda carrier: carrier.loaded(origin, applied), now)
 
@@ -217,6 +221,14 @@ class SiteCore:
 
     def neighbours(self) -> tuple[str, ...]:
         return tuple(self._linked)
+
+    def reaches(self, site: str) -> bool:
+        """Whether a message for that site would get on its way."""
+        return self.carrying is not None and self.carrying.carrier.reaches(site)
+
+    def sent_towards(self, site: str) -> int | None:
+        """How far the own log has been sent to those who take it for that site; None: nobody does."""
+        return self.carrying.carrier.sent_towards(site) if self.carrying is not None else None
 
     def carries_with(self, peer: NodeId) -> bool:
         linked = self._linked.get(peer.site)

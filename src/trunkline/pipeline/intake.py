@@ -4,6 +4,8 @@ N1  Every start begins at the offsets of Postgres (H28; `trunkline.pipeline.quer
 N2  A batch is taken in only if exactly the positions of its plan were read; positions are dense, so counts prove it.
 N3  A batch that is not taken in raises: returning would tell Spark that it is done.
 N4  A batch that was drained leaves its plan open: it is the first batch of the next start.
+N5  The bridge is a named consumer of its queues: behind what it has taken in, entries may leave them. Its position follows its
+    offsets, which alone say where it goes on.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
+import structlog
 from pyspark.sql import DataFrame
 
 from trunkline.bridge.inbox import Arrived, Rejected, take_in
@@ -23,11 +26,14 @@ from trunkline.core.bundle import parse_bundle
 from trunkline.core.clock import Clock
 from trunkline.core.errors import Invalid, Terminal
 from trunkline.core.jsoncodec import loads
-from trunkline.db.lease import connect_fenced
+from trunkline.db.lease import commit_fenced, connect_fenced
 from trunkline.pipeline.conflate import Conflated, Survivor, conflate
 from trunkline.pipeline.query import BatchQuery
 from trunkline.pipeline.queue_source import FORMAT, QueueSource, Settings
 from trunkline.pipeline.session import Spark
+from trunkline.queues.consumers import Detached, advance, attach, positions, reattach
+
+log = structlog.get_logger()
 
 # The name carries the version of what a query's checkpoint would mean.
 QUERY_NAME = "bridge-intake-v1"
@@ -70,6 +76,7 @@ class Intake(BatchQuery):
             self._conn = None
 
     def _read(self) -> DataFrame:
+        self._attach()
         self._spark.register(QueueSource)
         return self._spark.session.readStream.format(FORMAT).options(**self._settings.options()).load()
 
@@ -84,8 +91,26 @@ class Intake(BatchQuery):
         require_all_read(plan, conflated)
         arrived, rejected = judge(conflated.survivors)
         take_in(conn, settings.grant, settings.group, plan, arrived, rejected, conflated.received())
+        self._pass(conn, plan)
         now = self._clock.wall()
         self._workers.notice(waiting_for(a.bundle, now) for a in arrived)
+
+    def _attach(self) -> None:
+        conn, settings = self._connection(), self._settings
+        try:
+            attach(conn, settings.client, settings.group)
+        except Detached as error:
+            log.error("entries may have left the queues unread; ask the sites for a resync", reason=str(error))
+            reattach(conn, settings.client, settings.group)
+        commit_fenced(conn, settings.grant)
+
+    def _pass(self, conn: psycopg.Connection[Any], plan: Plan) -> None:
+        settings = self._settings
+        for place in positions(conn, settings.client, settings.group):
+            read = plan.end.get(place.name, 0) - 1
+            if read > place.position:
+                advance(conn, settings.client, settings.group, place.queue, read)
+        commit_fenced(conn, settings.grant)
 
     def _connection(self) -> psycopg.Connection[Any]:
         if self._conn is None or self._conn.closed:

@@ -1,4 +1,7 @@
-"""Format `trunkline.queue`: the receive queues of one client as a Spark stream.
+"""Format `trunkline.queue`: the receive queues of one client as a Spark stream, as the bridge reads them.
+
+The same format is a named consumer's stream with the option `consumer` (`queue_stream.py`), and what is written to it is
+sent (`queue_append.py`). The rest of this page is about the bridge's mode.
 
 Spark's offsets are Postgres's: {queue: position to read next}. The planning half of this class lives in a process of its
 own beside the driver, the reading half in the executors' workers.
@@ -20,13 +23,22 @@ from typing import Any
 
 import psycopg
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+    InputPartition,
+)
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows
 from pyspark.sql.types import StructType
 
 from trunkline.bridge.plan import FIRST_POSITION, Plan, commit_plan, open_plan, read_offsets, require_forward, same_offsets
 from trunkline.core.jsoncodec import dumps
 from trunkline.db.lease import Grant, connect_fenced
+from trunkline.pipeline import queue_stream
+from trunkline.pipeline.queue_append import AppendSettings, QueueStreamWriter, QueueWriter
+from trunkline.pipeline.queue_stream import CONSUMER, QueueStreamReader, Ranges, StreamSettings
 from trunkline.pipeline.spread import pack, share_out
 from trunkline.queues.reader import Received, heads, read
 
@@ -80,14 +92,6 @@ class Settings:
         grant = Grant(options["lease"], uuid.UUID(options["holder"]), int(options["epoch"]))
         numbers = (int(options["tasks"]), int(options["max_entries"]))
         return cls(options["dsn"], options["client"], options["group"], grant, *numbers)
-
-
-class Ranges(InputPartition):
-    """Positions from `first` up to and without `end`, of one or more queues."""
-
-    def __init__(self, pieces: Sequence[tuple[str, int, int]]) -> None:
-        super().__init__(tuple(pieces))
-        self.pieces = tuple(pieces)
 
 
 class QueueReader(DataSourceStreamReader):
@@ -183,7 +187,15 @@ class QueueSource(DataSource):
         return FORMAT
 
     def schema(self) -> str:
-        return SCHEMA
+        return queue_stream.SCHEMA if CONSUMER in self.options else SCHEMA
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        if CONSUMER in self.options:
+            return QueueStreamReader(StreamSettings.of(self.options))
         return QueueReader(Settings.of(self.options))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        return QueueWriter(AppendSettings.of(self.options, schema))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        return QueueStreamWriter(AppendSettings.of(self.options, schema))

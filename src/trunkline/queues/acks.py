@@ -7,6 +7,7 @@ grows (H12). All of this works in the caller's transaction, which the caller com
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import psycopg
@@ -15,16 +16,42 @@ from trunkline.core.ids import Position
 
 _ACKNOWLEDGE = """
 INSERT INTO queues.acknowledged AS a (destination, client, generation, seq, mark)
-VALUES (%(destination)s, %(client)s, %(generation)s, %(seq)s, %(mark)s)
+SELECT %(destination)s, client, %(generation)s, seq, mark
+  FROM unnest(%(clients)s::text[], %(seqs)s::bigint[], %(marks)s::bigint[]) AS said(client, seq, mark)
 ON CONFLICT (destination, client) DO UPDATE
    SET generation = excluded.generation, seq = excluded.seq, mark = excluded.mark, updated_at = now()
  WHERE (excluded.generation, excluded.seq) > (a.generation, a.seq)
 """
+_AT_BASE = """
+WITH there AS (
+    DELETE FROM queues.needs_snapshot WHERE destination = %(destination)s AND client = %(client)s
+)
+INSERT INTO queues.acknowledged AS a (destination, client, generation, seq, mark)
+VALUES (%(destination)s, %(client)s, 0, %(seq)s, %(mark)s)
+ON CONFLICT (destination, client) DO UPDATE SET seq = excluded.seq, mark = excluded.mark, updated_at = now()
+ WHERE excluded.seq > a.seq
+"""
+
+
+def acknowledge_many(
+    conn: psycopg.Connection[Any], destination: str, generation: int, positions: Mapping[str, Position]
+) -> None:
+    """Of one destination, by client."""
+    if not positions:
+        return
+    clients = sorted(positions)
+    asked = {"destination": destination, "generation": generation, "clients": clients}
+    places = {"seqs": [positions[c].seq for c in clients], "marks": [positions[c].mark for c in clients]}
+    conn.execute(_ACKNOWLEDGE, {**asked, **places})
 
 
 def acknowledge(conn: psycopg.Connection[Any], destination: str, client: str, generation: int, position: Position) -> None:
-    asked = {"destination": destination, "client": client, "generation": generation}
-    conn.execute(_ACKNOWLEDGE, {**asked, "seq": position.seq, "mark": position.mark})
+    acknowledge_many(conn, destination, generation, {client: position})
+
+
+def acknowledge_base(conn: psycopg.Connection[Any], destination: str, client: str, base: Position) -> None:
+    """It has applied a snapshot: entries after the base are kept for it from now on, whenever its next word comes (H18)."""
+    conn.execute(_AT_BASE, {"destination": destination, "client": client, "seq": base.seq, "mark": base.mark})
 
 
 def generations(conn: psycopg.Connection[Any]) -> dict[str, int]:

@@ -1,82 +1,111 @@
-"""The origin's log as the trunk reads it: rounds of `queues.stamp`, joined with the rows of the send queue.
+"""The origin's log as the trunk reads it: rounds of `queues.stamp`, and the rows of the send queue they speak of.
 
-A stamp row lists its transactions in log order with their number of entries; adding these up gives every
-transaction's last seq, and its rows by id give the seqs between. A read is one statement, hence one snapshot.
+A stamp row lists its transactions in log order with their number of entries; adding these up gives every transaction's
+last seq, and its rows by id give the seqs between. So a read is two statements: which transactions, and their rows.
 
 Bounds of a read, each so that no call holds a connection or memory for long:
   L1  whole transactions only; about `limit` entries
   L2  no more than CHUNK_BYTES of payload, except for a first transaction that alone is larger
   L3  where nothing matches, SCAN_ENTRIES are looked at before the caller gets its `upto`
-  L4  the cost does not depend on how long the log is: both bounds of the scan are on the key of `stamp`
+  L4  the cost does not depend on how long the log is: every scan begins at a key of `stamp`
+  L5  a slot that is emptied looks empty to everybody at once, also in an older snapshot. So the last statement asks how far the
+      log was trimmed meanwhile: a read that began below that is given only when nothing trimmed was for its destinations
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+import threading
+from collections.abc import Iterator, Mapping, Set
+from contextlib import contextmanager
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import psycopg
-from psycopg.rows import args_row
+from psycopg.types.numeric import Int8BinaryLoader
 from psycopg_pool import ConnectionPool
 
-from trunkline.core.ids import ALL_SITES, Position
+from trunkline.core.errors import Terminal
+from trunkline.core.ids import START, Position
 from trunkline.core.jsoncodec import loads
+from trunkline.queues.backlog import Backlog
+from trunkline.queues.destinations import Destinations
 from trunkline.queues.stamper import read_log_id
 from trunkline.trunk.log import Chunk, Entry
 
 CHUNK_BYTES = 1 << 20
 SCAN_ENTRIES = 10_000
+ROUNDS = 200  # read at once
+REFRESH_ROUNDS = 5_000
+XID8 = 5069  # the type's number; on the wire it is as a bigint
 
-_READ = """
-WITH numbered AS (
-    SELECT r.mark, t.xid, t.entries,
-           r.first_seq - 1 + sum(t.entries) OVER (PARTITION BY r.first_seq ORDER BY t.place) AS last_seq
-      FROM queues.stamp r, unnest(r.xids, r.counts) WITH ORDINALITY AS t(xid, entries, place)
-     WHERE r.first_seq >= (SELECT first_seq FROM queues.stamp WHERE last_seq > %(after)s ORDER BY last_seq LIMIT 1)
-       AND r.first_seq <= %(until)s
-), scanned AS MATERIALIZED (
-    SELECT * FROM numbered WHERE last_seq > %(after)s AND last_seq - entries < %(until)s
-), matched AS (
-    SELECT s.last_seq, s.mark, s.last_seq - s.entries + e.nth AS seq, e.client, e.destinations, e.headers,
-           CASE WHEN dense_rank() OVER so_far = 1 OR sum(octet_length(e.payload)) OVER so_far <= %(bytes)s
-                THEN e.payload END AS payload
-      FROM scanned s CROSS JOIN LATERAL (
-            SELECT row_number() OVER (ORDER BY id) AS nth, client, destinations, headers::text, payload
-              FROM queues.send_log l WHERE l.xid = s.xid
-           ) AS e
-     WHERE e.destinations && %(wanted)s::text[] AND s.last_seq - s.entries + e.nth > %(after)s
-    WINDOW so_far AS (ORDER BY s.last_seq)
-)
-SELECT scan.last_seq AS scanned_to, scan.mark AS scanned_mark, m.last_seq AS transaction_end, m.mark,
-       m.seq, m.client, m.destinations, m.headers, m.payload
-  FROM (SELECT last_seq, mark FROM scanned ORDER BY last_seq DESC LIMIT 1) AS scan LEFT JOIN matched m ON true
- ORDER BY m.last_seq, m.seq
+_ROUNDS = """
+SELECT first_seq, mark, slots, sets, xids::text[]::bigint[], counts, bytes, last_seq
+  FROM queues.stamp WHERE last_seq > %s AND first_seq <= %s ORDER BY last_seq LIMIT %s
 """
-# Without a round the log begins behind its head: all of it was trimmed.
-_LOWEST = "SELECT coalesce((SELECT min(first_seq) - 1 FROM queues.stamp), head) FROM queues.stamper"
-_MARK_AT = "SELECT mark, first_seq FROM queues.stamp WHERE last_seq >= %s ORDER BY last_seq LIMIT 1"
+_ROWS = """
+SELECT xid, id, client, destination_set, destinations, headers::text,
+       CASE WHEN destination_set = ANY(%(sets)s::int[]) OR destinations && %(wanted)s::text[] THEN payload END
+  FROM queues.send_log WHERE slot = ANY(%(slots)s::smallint[]) AND xid = ANY(%(xids)s::xid8[])
+"""
+# Until the pipeline's end. Nobody counts rows that only come and go, and a guess would read a whole slot for a few of them.
+_BY_INDEX = "SELECT set_config('enable_seqscan', 'off', true)"
+_LOWEST = "SELECT lowest, lowest_mark FROM queues.stamper"
+_HEAD = "SELECT last_seq, mark FROM queues.stamp ORDER BY first_seq DESC LIMIT 1"
+_MARK_AT = """
+SELECT CASE WHEN lowest = %(seq)s THEN lowest_mark
+            WHEN lowest < %(seq)s THEN (SELECT mark FROM (SELECT mark, first_seq FROM queues.stamp WHERE last_seq >= %(seq)s
+                                                           ORDER BY last_seq LIMIT 1) AS r WHERE first_seq <= %(seq)s) END
+  FROM queues.stamper
+"""
+_NEWER = """
+SELECT last_seq, mark, slots, extract(epoch FROM stamped_at)::float8, sets, set_clients, set_counts, set_bytes, set_lasts
+  FROM queues.stamp WHERE first_seq > %s ORDER BY first_seq LIMIT %s
+"""
+_TRIMMED = "SELECT destination_set, client, last_seq FROM queues.trimmed"
+
+Connection = psycopg.Connection[Any]
+
+
+class Round(NamedTuple):
+    first: int
+    mark: int
+    slots: list[int]
+    sets: list[int]
+    xids: list[int]
+    counts: list[int]
+    bytes: list[int]
+    last: int
+
+
+class Taken(NamedTuple):
+    """A transaction of the log, with the seq before it."""
+
+    xid: int
+    after: int
+    entries: int
+    mark: int
 
 
 class Row(NamedTuple):
-    """One entry, with where its transaction and the whole scan end; without entries, one row with the scan alone."""
-
-    scanned_to: int
-    scanned_mark: int
-    transaction_end: int | None
-    mark: int | None
-    seq: int | None
+    xid: int
+    id: int
     client: str
-    destinations: list[str]
-    headers: str
+    set: int | None
+    destinations: list[str] | None
+    headers: str | None
     payload: bytes | None
-
-
-_row = args_row(Row)
+    """None: it is for others."""
 
 
 class PostgresLog:
-    def __init__(self, pool: ConnectionPool[psycopg.Connection[Any]]) -> None:
+    """Any thread may call."""
+
+    def __init__(self, pool: ConnectionPool[Connection]) -> None:
         self._pool = pool
+        self._lock = threading.Lock()
+        self._destinations = Destinations()
+        self._backlog = Backlog(self._destinations)
+        self._trimmed_to = 0
         with pool.connection() as conn:
             self._log_id = read_log_id(conn)
 
@@ -85,63 +114,189 @@ class PostgresLog:
         return self._log_id
 
     def head(self) -> Position:
-        with self._pool.connection() as conn:
-            row = conn.execute("SELECT head, mark FROM queues.stamper").fetchone()
-        assert row is not None
-        return Position(*row)
+        with self._reading() as conn:
+            row = conn.execute(_HEAD).fetchone()
+        return Position(*row) if row else START
 
     def lowest(self) -> Position:
-        with self._pool.connection() as conn:
-            row = conn.execute(_LOWEST).fetchone()
-        assert row is not None
-        return Position(row[0], 0)
+        with self._reading() as conn:
+            return _lowest(conn)
 
     def mark_at(self, seq: int) -> int | None:
         if seq == 0:
             return 0
-        with self._pool.connection() as conn:
-            row = conn.execute(_MARK_AT, (seq,)).fetchone()
-        return row[0] if row and 0 < row[1] <= seq else None
+        with self._reading() as conn:
+            row = conn.execute(_MARK_AT, {"seq": seq}).fetchone()
+        assert row is not None
+        mark: int | None = row[0]
+        return mark
 
     def clients(self) -> Mapping[str, int]:
-        with self._pool.connection() as conn:
+        with self._reading() as conn:
             return dict(conn.execute("SELECT name, first_seq FROM queues.client").fetchall())
 
+    def last_for(self, site: str) -> Mapping[str, int]:
+        """Per client, the last seq of any entry for this site, by its name or as one of all (H17)."""
+        with self.backlog() as backlog:
+            return backlog.last_for(site)
+
+    def trimmed_for(self, site: str) -> Mapping[str, int]:
+        with self.backlog() as backlog:
+            return backlog.trimmed_for(site)
+
+    @contextmanager
+    def backlog(self) -> Iterator[Backlog]:
+        """As of now; nobody else has it meanwhile."""
+        with self._lock:
+            with self._reading() as conn:
+                backlog = self._refreshed(conn)
+            yield backlog  # without a connection: whoever has it may need one
+
     def read(self, after: int, limit: int, destinations: Set[str]) -> Chunk:
-        wanted = [*destinations, ALL_SITES]
-        at, window = after, limit
-        while True:
-            chunk = self._scan(at, window, limit, wanted)
-            if chunk is None:
-                return Chunk((), Position(at, self.mark_at(at) or 0))
-            if chunk.entries or chunk.upto.seq - after >= SCAN_ENTRIES:
-                return chunk
-            at, window = chunk.upto.seq, min(4 * window, SCAN_ENTRIES)
+        with self._reading() as conn:
+            chunk, lowest = self._scan(conn, after, limit, destinations)
+        if lowest.seq <= after or self._none_trimmed(after, destinations):
+            return chunk
+        return Chunk((), Position(after, self.mark_at(after) or 0))
 
-    def _scan(self, after: int, window: int, limit: int, wanted: list[str]) -> Chunk | None:
-        asked = {"after": after, "until": after + window, "bytes": CHUNK_BYTES, "wanted": wanted}
-        with self._pool.connection() as conn, conn.cursor(row_factory=_row, binary=True) as cursor:
-            rows = cursor.execute(_READ, asked).fetchall()
-        return _chunk(rows, limit) if rows else None
+    @contextmanager
+    def _reading(self) -> Iterator[Connection]:
+        """Each statement for itself: none of them waits for a transaction's begin and end."""
+        with self._pool.connection() as conn:
+            conn.autocommit = True
+            try:
+                yield conn
+            finally:
+                if not conn.closed:
+                    conn.autocommit = False
+
+    def _none_trimmed(self, after: int, destinations: Set[str]) -> bool:
+        return all(last <= after for site in destinations for last in self.trimmed_for(site).values())
+
+    def _scan(self, conn: Connection, after: int, limit: int, destinations: Set[str]) -> tuple[Chunk, Position]:
+        """Until something matches, the log ends, or SCAN_ENTRIES were looked at."""
+        at, mark, window = after, None, limit
+        while at - after < SCAN_ENTRIES:
+            found = [Round(*row) for row in conn.execute(_ROUNDS, (at, at + window, ROUNDS), binary=True)]
+            if not found:
+                break
+            self._learn(conn, found)
+            wanted = self._destinations.meeting(destinations)
+            taken, slots, at, mark = _choose(found, at, window, wanted, after + SCAN_ENTRIES)
+            rows, lowest = _rows(conn, taken, slots, wanted, destinations)
+            entries, cut = self._entries(rows, taken, after, limit, lowest.seq)
+            if entries:
+                return Chunk(tuple(entries), cut or Position(at, mark)), lowest
+            window = min(4 * window, SCAN_ENTRIES)
+        end = Position(at, mark if mark is not None else self.mark_at(at) or 0)
+        return Chunk((), end), _lowest(conn)
+
+    def _learn(self, conn: Connection, rounds: list[Round]) -> None:
+        if not all(self._destinations.knows(r.sets) for r in rounds):
+            self._destinations.refresh(conn)
+
+    def _entries(
+        self, rows: list[Row], taken: list[Taken], after: int, limit: int, lowest: int
+    ) -> tuple[list[Entry], Position | None]:
+        """In the log's order, nothing of a transaction that was trimmed meanwhile; and where `limit` cut them, if it did."""
+        by_xid: dict[int, list[Row]] = {t.xid: [] for t in taken}
+        for row in rows:
+            by_xid[row[0]].append(row)
+        entries: list[Entry] = []
+        for nth, t in enumerate(taken):
+            if len(entries) >= limit:
+                return entries, Position(t.after, taken[nth - 1].mark)
+            mine = by_xid[t.xid]
+            if len(mine) != t.entries:
+                _check_trimmed(t, len(mine), lowest)
+                continue
+            mine.sort(key=itemgetter(1))
+            entries += self._of_transaction(mine, t.after, after)
+        return entries, None
+
+    def _of_transaction(self, rows: list[Row], before: int, after: int) -> list[Entry]:
+        sites = self._destinations.sites
+        return [
+            Entry(
+                seq,
+                client,
+                tuple(inline or ()) if number is None else sites(number),
+                loads(headers) if headers else {},
+                payload,
+            )
+            for seq, (_, _, client, number, inline, headers, payload) in enumerate(rows, before + 1)
+            if payload is not None and seq > after
+        ]
+
+    def _refreshed(self, conn: Connection) -> Backlog:
+        self._destinations.refresh(conn)
+        lowest = _lowest(conn).seq
+        if lowest != self._trimmed_to:
+            for number, client, last in conn.execute(_TRIMMED):
+                self._backlog.trimmed(number, client, last)
+            self._trimmed_to = lowest
+        while rows := conn.execute(_NEWER, (self._backlog.head, REFRESH_ROUNDS), binary=True).fetchall():
+            self._destinations.refresh(conn)
+            for last, mark, slots, at, *brought in rows:
+                for number, client, entries, size, its_last in zip(*brought, strict=True):
+                    self._backlog.add(its_last, number, client, entries, size)
+                self._backlog.stamped(Position(last, mark), slots, at)
+        return self._backlog
 
 
-def _chunk(rows: list[Row], limit: int) -> Chunk:
-    """The rows as a chunk, cut at a transaction's end where bytes or `limit` are exceeded."""
-    entries: list[Entry] = []
-    end: Position | None = None
-    for row in rows:
-        if row.seq is None or row.transaction_end is None or row.mark is None:
-            break
-        another = end is None or row.transaction_end != end.seq
-        if end is not None and another and (row.payload is None or len(entries) >= limit):
-            return Chunk(tuple(entries), end)
-        if another:
-            end = Position(row.transaction_end, row.mark)
-        entries.append(_entry(row.seq, row))
-    return Chunk(tuple(entries), Position(rows[0].scanned_to, rows[0].scanned_mark))
+def _lowest(conn: Connection) -> Position:
+    row = conn.execute(_LOWEST).fetchone()
+    assert row is not None
+    return Position(*row)
 
 
-def _entry(seq: int, row: Row) -> Entry:
-    assert row.payload is not None
-    headers = loads(row.headers) if row.headers != "{}" else {}
-    return Entry(seq, row.client, tuple(row.destinations), headers, row.payload)
+def _choose(
+    rounds: list[Round], after: int, limit: int, wanted: frozenset[int], until: int
+) -> tuple[list[Taken], set[int], int, int]:
+    """Transactions of rounds that may hold something, up to the bounds of a read; their slots, and where this ends."""
+    taken: list[Taken] = []
+    slots: set[int] = set()
+    at, mark, entries, size = after, 0, 0, 0
+    for r in rounds:
+        if wanted.isdisjoint(r.sets):
+            at, mark = r.last, r.mark
+            if at >= until:
+                break
+            continue
+        before = r.first - 1
+        for xid, n, its_size in zip(r.xids, r.counts, r.bytes, strict=True):
+            if before + n > after:
+                if taken and (entries >= limit or size + its_size > CHUNK_BYTES):
+                    return taken, slots, at, mark
+                taken.append(Taken(xid, before, n, r.mark))
+                slots.update(r.slots)
+                at, mark, entries, size = before + n, r.mark, entries + n, size + its_size
+            before += n
+    return taken, slots, at, mark
+
+
+def _rows(
+    conn: Connection, taken: list[Taken], slots: set[int], wanted: frozenset[int], destinations: Set[str]
+) -> tuple[list[Row], Position]:
+    """Their rows and, by a later statement, how far the log was trimmed (L5)."""
+    if not taken:
+        return [], START
+    asked = {"sets": list(wanted), "wanted": [*destinations, "*"], "slots": list(slots), "xids": [str(t.xid) for t in taken]}
+    cursor = conn.cursor(binary=True)
+    cursor.adapters.register_loader(XID8, Int8BinaryLoader)
+    with conn.pipeline():
+        conn.execute(_BY_INDEX)
+        rows = cursor.execute(_ROWS, asked)
+        lowest = conn.execute(_LOWEST)
+    trimmed = lowest.fetchone()
+    assert trimmed is not None
+    return rows.fetchall(), Position(*trimmed)
+
+
+def _check_trimmed(taken: Taken, rows: int, lowest: int) -> None:
+    if taken.after + taken.entries > lowest:
+        raise Terminal(
+            f"entries {taken.after + 1} to {taken.after + taken.entries} of the log",
+            f"{taken.entries} were stamped and {rows} are there",
+            "see what else is amiss: trunkline queues verify",
+        )

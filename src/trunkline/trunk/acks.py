@@ -165,7 +165,8 @@ def _older(ack: Ack, known: Ack) -> bool:
 
 
 def _height(ack: Ack) -> int:
-    return max(p.seq for p in ack.clients.values())
+    """One client that a destination holds is enough to keep it from being in step with the others."""
+    return min(p.seq for p in ack.clients.values())
 
 
 def _in_step(acks: Mapping[str, Ack], moving: Set[str]) -> set[str]:

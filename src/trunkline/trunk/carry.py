@@ -40,7 +40,7 @@ from trunkline.trunk.asks import Acknowledged, Append, Deliver, Effect
 from trunkline.trunk.children import Children
 from trunkline.trunk.desk import Desk
 from trunkline.trunk.handover import Handover
-from trunkline.trunk.log import Applied, Chunk
+from trunkline.trunk.log import NOTHING_APPLIED, Applied, Chunk
 from trunkline.trunk.messages import (
     Ack,
     Awaited,
@@ -60,7 +60,7 @@ from trunkline.trunk.streams import Lanes
 from trunkline.trunk.taker import Taker
 from trunkline.trunk.upstream import Upstream
 from trunkline.trunk.view import view_of
-from trunkline.trunk.wants import Opened
+from trunkline.trunk.wants import Opened, is_held
 
 READ_LIMIT = 1000
 # No path is longer: a message that went so far goes round in circles.
@@ -136,6 +136,8 @@ class Carrier:
     # -- answers of the host
 
     def loaded(self, origin: str, applied: Applied) -> list[Effect]:
+        """What the sink has and holds; said again when that changed otherwise than by `appended`."""
+        self._upstream.forget_own(origin)
         self._children.loaded(origin, applied)
         self._acks.note(Ack(origin, applied.log_id, self.site, self.generation, applied.clients))
         return self._effects()
@@ -150,9 +152,10 @@ class Carrier:
 
     def appended(self, done: Append, now: float) -> list[Effect]:
         """Durable: confirm, acknowledge, and go on with what came meanwhile."""
-        positions = dict.fromkeys(done.clients, done.upto)
-        self._acks.note(Ack(done.origin, done.log_id, self.site, self.generation, positions))
         own = self._children.own.get(done.origin)
+        stood = own.wants[self.site] if own is not None else NOTHING_APPLIED
+        positions = {c: stood.clients.get(c, START) if is_held(stood, c) else done.upto for c in done.clients}
+        self._acks.note(Ack(done.origin, done.log_id, self.site, self.generation, positions))
         if own is not None and own.busy:
             own.busy = False
             own.confirm(own.id, done.upto.seq)
@@ -204,10 +207,21 @@ class Carrier:
 
     # -- messages for one site
 
-    def unicast(self, to: str, body: bytes, now: float) -> list[Effect]:
-        """At most once, and perhaps never: whoever sends it waits for an answer of the layer above."""
-        self._on_send(Send(to, self.site, body, MAX_HOPS))
+    def unicast(self, to: str, body: bytes, bulk: bool = False) -> list[Effect]:
+        """At most once, and perhaps never: whoever sends it waits for an answer of the layer above.
+
+        `bulk` travels with the records, so that signals do not wait for it.
+        """
+        self._on_send(Send(to, self.site, body, MAX_HOPS, bulk))
         return self._effects()
+
+    def sent_towards(self, site: str) -> int | None:
+        """How far the own log was sent to the neighbour that takes it for that site."""
+        takers = self._children.takers.get(self.site, {}).values()
+        return max((t.sent.seq for t in takers if site in t.wants and t.sent is not None), default=None)
+
+    def reaches(self, site: str) -> bool:
+        return self._way_to(site) is not None
 
     def _on_send(self, message: Send) -> None:
         if message.to == self.site:
@@ -218,7 +232,7 @@ class Carrier:
             self.counters[message.to, "no_way"] += 1
             return
         self.counters[hop, "unicast"] += 1
-        self._desk.send(hop, Send(message.to, message.source, message.body, message.hops - 1))
+        self._desk.send(hop, Send(message.to, message.source, message.body, message.hops - 1, message.bulk))
 
     def _way_to(self, site: str) -> str | None:
         """Itself; else where its records come from; else a child that takes records for it."""

@@ -133,6 +133,9 @@ class Children:
                 continue
             taker.busy, taker.reading = False, 0
             if taker.id == id:  # else it turned meanwhile, and wants something else read
+                if chunk.upto.seq <= taker.cursor.seq < self.head.seq:
+                    self.desk.ask(Open(child, id, taker.standing()))  # it was trimmed under it
+                    return
                 taker.offer(self.log_id, taker.cursor.seq, chunk.entries, chunk.upto, clients)
             self.pump(self.desk.site, taker, now)
 
@@ -154,16 +157,19 @@ class Children:
             self._read_on(taker)
 
     def pump_own(self, origin: str, own: Taker, now: float) -> None:
-        """One append at a time, of all that is queued; a position alone moves only from time to time."""
-        if own.busy or own.cursor is None or own.sent is None or own.sent.seq >= own.cursor.seq:
+        """One append at a time, of all that is queued; a position alone moves only from time to time, but a client that nobody
+        here knows is made known at once."""
+        if own.busy or own.cursor is None or own.sent is None:
             return
-        if not own.queued and now - own.sent_at < SIGN_SECONDS:
+        due = own.sent.seq < own.cursor.seq and (own.queued or now - own.sent_at >= SIGN_SECONDS)
+        if not due and not own.meets_strangers():
             return
         entries: list[Entry] = []
         while (piece := own.next_piece(now)) is not None:
             entries += piece.entries
         own.sign_of_life(now)
         own.busy = True
+        own.introduced.update(own.clients)
         self.desk.ask(Append(origin, own.log_id, tuple(entries), own.sent, own.clients))
 
     def say_signs(self, now: float) -> None:

@@ -1,7 +1,8 @@
 """Moving an origin from one parent to another while both are there.
 
 EXACT     STOP to the old parent, which answers STOPPED in stream; then subscribe at the new one from there. Nothing crosses
-          twice; the stream stands still for one and a half round trips. A lost STOP or STOPPED costs HANDOVER_SECONDS.
+          twice; the stream stands still for one and a half round trips. STOPPED comes behind the records that are on their
+          way: while these come it is waited for, and STOP is said again, up to STOPS times, every HANDOVER_SECONDS.
 SEAMLESS  subscribe at the new one first, as a *rival*; when it is as far as the old one it takes over and the old one is
           stopped. Nothing stands still; what both sent meanwhile crosses twice and is dropped by its number.
 
@@ -16,6 +17,7 @@ from trunkline.trunk.messages import Batch
 from trunkline.trunk.streams import Stream
 
 HANDOVER_SECONDS = 2.0
+STOPS = 5
 
 
 class Handover(StrEnum):

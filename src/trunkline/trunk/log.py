@@ -40,15 +40,19 @@ class Chunk(msgspec.Struct, frozen=True):
     upto: Position
 
 
-class Applied(msgspec.Struct, frozen=True):
+class Applied(msgspec.Struct, frozen=True, omit_defaults=True):
     """How far a destination is with one origin: per client the highest position durable there, and in which log."""
 
     log_id: str
     clients: dict[str, Position]
+    held: tuple[str, ...] = ()
+    """Clients of which it takes nothing now: a snapshot of them comes first, or their queue is full. With UNLISTED among them
+    that goes for every client that `clients` does not list: it is met by name before anything of it comes (H16)."""
 
 
 LOST = "trunkline-lost"
 """Header of the record that stands for entries no longer to be had."""
+UNLISTED = "*"
 NOTHING_APPLIED = Applied("", {})
 
 
@@ -71,6 +75,9 @@ class Log(Protocol):
     def clients(self) -> Mapping[str, int]:
         """Each client that ever wrote, with the seq of its first entry."""
 
+    def trimmed_for(self, site: str) -> Mapping[str, int]:
+        """Per client, the last seq among the *trimmed* entries for this site, by its name or as one of all (H17)."""
+
     def read(self, after: int, limit: int, destinations: Set[str]) -> Chunk:
         """Whole transactions after `after`, about `limit` entries; an empty chunk at `after` when there is nothing.
 
@@ -83,8 +90,10 @@ class Sink(Protocol):
 
     def applied(self, origin: str) -> Applied: ...
 
-    def append(self, origin: str, log_id: str, entries: Sequence[Entry], upto: Position, clients: Sequence[str]) -> None:
-        """One durable step: the entries, in order, and position `upto` for every one of `clients`.
+    def append(self, origin: str, log_id: str, entries: Sequence[Entry], upto: Position, clients: Sequence[str]) -> bool:
+        """One durable step: the entries, in order, and position `upto` for every one of `clients`, but for those it holds.
+
+        True: it holds others than `applied` said; ask it again, and subscribe accordingly.
 
         An entry at or below its client's position is already there and is left out, so a repeated call does no harm; a
         position never goes back. Every entry's client is among `clients`.

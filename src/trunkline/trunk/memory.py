@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence, Set
 from trunkline.core.errors import LocalProtocolError
 from trunkline.core.ids import START, Position
 from trunkline.trunk.log import LOST, NOTHING_APPLIED, Applied, Chunk, Entry
+from trunkline.trunk.wants import is_held
 
 Message = tuple[str, tuple[str, ...], dict[str, str], bytes]
 """client, destinations, headers, payload"""
@@ -59,6 +60,9 @@ class MemoryLog:
     def clients(self) -> Mapping[str, int]:
         return dict(self._clients)
 
+    def trimmed_for(self, site: str) -> Mapping[str, int]:
+        return {e.client: e.seq for e in self._entries[: self._lowest.seq] if e.is_for({site})}
+
     def read(self, after: int, limit: int, destinations: Set[str]) -> Chunk:
         first = bisect_right(self._ends, after)
         last = bisect_left(self._ends, after + limit, lo=first)
@@ -74,20 +78,24 @@ class MemorySink:
     def __init__(self) -> None:
         self._applied: dict[str, Applied] = {}
         self.received: dict[str, list[Entry]] = {}
+        self.held: dict[str, set[str]] = {}
+        """Origin → clients of which nothing is taken."""
 
     def applied(self, origin: str) -> Applied:
-        return self._applied.get(origin, NOTHING_APPLIED)
+        applied = self._applied.get(origin, NOTHING_APPLIED)
+        return Applied(applied.log_id, applied.clients, tuple(sorted(self.held.get(origin, ()))))
 
-    def append(self, origin: str, log_id: str, entries: Sequence[Entry], upto: Position, clients: Sequence[str]) -> None:
+    def append(self, origin: str, log_id: str, entries: Sequence[Entry], upto: Position, clients: Sequence[str]) -> bool:
         applied = self.applied(origin)
         if applied.log_id not in ("", log_id):
             raise LocalProtocolError(
                 f"log of {origin}", f"positions are of log {applied.log_id}, entries of {log_id}", "reset the origin first"
             )
-        received = self.received.setdefault(origin, [])
-        received.extend(e for e in entries if e.seq > applied.clients.get(e.client, START).seq)
-        reached = {c: max(upto, applied.clients.get(c, START), key=lambda p: p.seq) for c in clients}
+        received, taken = self.received.setdefault(origin, []), {c for c in clients if not is_held(applied, c)}
+        received.extend(e for e in entries if e.client in taken and e.seq > applied.clients.get(e.client, START).seq)
+        reached = {c: max(upto, applied.clients.get(c, START), key=lambda p: p.seq) for c in taken}
         self._applied[origin] = Applied(log_id, {**applied.clients, **reached})
+        return False
 
     def lost(self, origin: str, log_id: str, upto: Position, clients: Sequence[str]) -> None:
         has = self.applied(origin).clients

@@ -141,6 +141,7 @@ class Send(msgspec.Struct, frozen=True, array_like=True, tag="send"):
     source: str
     body: bytes
     hops: int
+    bulk: bool = False
 
 
 TrunkMessage = Subscribe | SubscribeAll | Stop | Stopped | Batch | Taken | Ack | Vector | Awaited | Reset | Gap | Send
@@ -151,4 +152,4 @@ _IN_STREAM = (Batch, Stopped)
 
 def travels_in_stream(message: TrunkMessage) -> bool:
     """True: on the channel of the data, in order with it. Everything else has credit of its own (H15)."""
-    return isinstance(message, _IN_STREAM)
+    return isinstance(message, _IN_STREAM) or (isinstance(message, Send) and message.bulk)

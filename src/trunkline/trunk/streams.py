@@ -20,7 +20,7 @@ from trunkline.core.ids import Position
 from trunkline.trunk.log import Applied
 from trunkline.trunk.messages import Batch, Lane
 from trunkline.trunk.taker import Proposal, Taker
-from trunkline.trunk.wants import joins, lifted
+from trunkline.trunk.wants import joins, lifted, lowest_of
 
 
 @dataclass(frozen=True)
@@ -31,6 +31,8 @@ class Lanes:
     near: int = 256
     far: int = 1024
 
+
+SILENCE_SECONDS = 4.0
 
 Flow = tuple[str, Lane]
 
@@ -50,6 +52,8 @@ class Stream:
     proposals: dict[Taker, Proposal] = field(default_factory=dict)
     successor: Stream | None = None
     stopping: float | None = None
+    stops: int = 0
+    unanswered: int = 0
     refused: bool = False
     any: bool = False
     log_id: str = ""
@@ -58,6 +62,12 @@ class Stream:
     taken: int = -1
     moved_at: float = 0.0
     said_at: float = 0.0
+
+    @property
+    def patience(self) -> float:
+        """How long its silence is borne. The answer to a subscription comes from the origin, over as many links as there are:
+        whoever asked in vain waits twice as long the next time."""
+        return SILENCE_SECONDS * (1 << min(self.unanswered, 4))
 
     def serves(self, takers: list[Taker]) -> bool:
         """True when the takers' destinations are those of this stream, and all of them can be in it as it stands."""
@@ -133,7 +143,7 @@ def divided(takers: Iterable[Taker], live: Stream | None, catch_up: Stream | Non
 
 
 def lowest_want(wants: dict[str, Applied]) -> Applied:
-    return min(wants.values(), key=lambda want: min((p.seq for p in want.clients.values()), default=0))
+    return min(wants.values(), key=lowest_of)
 
 
 def together(takers: Iterable[Taker]) -> dict[str, Applied]:
@@ -148,4 +158,5 @@ def together(takers: Iterable[Taker]) -> dict[str, Applied]:
 def _least(a: Applied, b: Applied) -> Applied:
     if a.log_id != b.log_id:
         return a if not a.clients else b
-    return Applied(a.log_id, {c: min(a.clients[c], b.clients[c]) for c in a.clients if c in b.clients})
+    least = {c: min(a.clients[c], b.clients[c]) for c in a.clients if c in b.clients}
+    return Applied(a.log_id, least, tuple(c for c in a.held if c in b.held))

@@ -126,15 +126,19 @@ class Subscriptions:
         if not stream.id:
             del self.streams[stream.origin, stream.lane]
         elif stream.stopping is None:
-            stream.stopping = now
-            newest = stream.successor if stream.successor is not None else stream
-            self.desk.send(stream.parent, Stop(newest.id, stream.origin))
+            self._say_stop(stream, now)
+
+    def _say_stop(self, stream: Stream, now: float) -> None:
+        stream.stopping, stream.stops = now, stream.stops + 1
+        newest = stream.successor if stream.successor is not None else stream
+        self.desk.send(stream.parent, Stop(newest.id, stream.origin))
 
     def _subscribe(self, flow: Flow, takers: list[Taker], now: float, anew: bool = False) -> None:
         origin, lane = flow
         parent, old, wants = self.parents[origin], self.streams.get(flow), together(takers)
         kept = old.keeps(takers) if old is not None and old.parent == parent and not anew else ()
         stream = self._ask(origin, lane, parent, takers, wants, old.id if old is not None and kept else 0, kept, now)
+        stream.unanswered = old.unanswered if old is not None and old.parent == parent else 0
         if old is not None and kept and stream.id:
             old.successor = stream
         else:

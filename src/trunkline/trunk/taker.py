@@ -8,6 +8,7 @@ A taker is fed pieces of the stream in order and hands them on as fast as its wi
     unconfirmed        bytes handed on and not yet taken; at most a window and one piece
     busy               an answer is awaited: the log's next chunk for a child, the sink's commit for this site
     proposal           the child's next subscription; it *turns* to that one when this site can serve it (H13)
+    introduced         of this site: clients that the sink has been told of
     fed                the lane of this site's own stream that feeds it, whatever lane the child asked for
 """
 
@@ -22,7 +23,7 @@ from trunkline.core.errors import LocalProtocolError
 from trunkline.core.ids import Position
 from trunkline.trunk.log import Applied, Entry, size_of
 from trunkline.trunk.messages import Lane
-from trunkline.trunk.wants import lifted, needed_above
+from trunkline.trunk.wants import is_strange, lifted, lowest_of, needed_above
 
 # A window covers the longest round trip we care for at the rate of a link; every buffer below is a multiple of it.
 WINDOW = 4 * 1024 * 1024
@@ -71,6 +72,7 @@ class Taker:
     took: int = 0
     fed: Lane = Lane.LIVE
     proposal: Proposal | None = None
+    introduced: set[str] = field(default_factory=set)
     _queue: deque[Piece] = field(default_factory=deque)
     _open: deque[tuple[int, int, int]] = field(default_factory=deque)
     _above: dict[tuple[str, tuple[str, ...]], int | None] = field(default_factory=dict)
@@ -108,7 +110,7 @@ class Taker:
     def lowest(self) -> int:
         if self.cursor is not None:
             return self.cursor.seq
-        return min((min((p.seq for p in w.clients.values()), default=0) for w in self.standing().values()), default=0)
+        return min(map(lowest_of, self.standing().values()), default=0)
 
     def turn(self, start: Position) -> None:
         """From here on the proposed subscription is served: its newcomers from `start`, the others without a break."""
@@ -158,6 +160,10 @@ class Taker:
             if least is not None and e.seq > least and e.seq > after:
                 wanted.append(e)
         return entries if len(wanted) == len(entries) else tuple(wanted)
+
+    def meets_strangers(self) -> bool:
+        unmet = set(self.clients) - self.introduced
+        return any(is_strange(want, client) for want in self.wants.values() for client in unmet)
 
     def full(self) -> bool:
         return self.queued >= WINDOW

@@ -8,13 +8,11 @@ import msgspec
 
 from trunkline.core.ids import Position
 from trunkline.trunk.asks import Lost, ResetSink
-from trunkline.trunk.handover import HANDOVER_SECONDS, fit_to_take_over, takes_over
+from trunkline.trunk.handover import HANDOVER_SECONDS, STOPS, fit_to_take_over, takes_over
 from trunkline.trunk.messages import Batch, Gap, Lane, Reset, Stop, Stopped, SubscribeAll, Taken
-from trunkline.trunk.streams import Stream, lowest_want, together
+from trunkline.trunk.streams import SILENCE_SECONDS, Stream, lowest_want, together
 from trunkline.trunk.subscriptions import Subscriptions
 from trunkline.trunk.window import is_withheld, made_to_lag, say_taken
-
-SILENCE_SECONDS = 4.0
 
 
 @dataclass
@@ -61,7 +59,7 @@ class Upstream(Subscriptions):
             self._hole(old, now)
             return False
         new.replaces(old)
-        new.stopping = old.stopping
+        new.stopping, new.stops, new.unanswered = old.stopping, old.stops, 0
         self.streams[flow] = new
         return True
 
@@ -72,6 +70,7 @@ class Upstream(Subscriptions):
             return
         opens = stream.cursor is None
         if opens:
+            stream.unanswered = 0
             stream.open_at(batch.prev)
             self.desk.touch([batch.origin])
         stream.log_id, stream.cursor, stream.clients = batch.log_id, batch.upto, batch.clients
@@ -153,13 +152,19 @@ class Upstream(Subscriptions):
                 self.children.refuse(message.origin, message.destination, taker, msgspec.structs.replace(message, id=id))
         self.forget_dropped()
 
-    def _begin_anew(self, message: Reset | Gap) -> None:
-        own = self.children.own.get(message.origin)
+    def forget_own(self, origin: str) -> bool:
+        """Until it is loaded again this site takes nothing of the origin for itself; False: it is being loaded already."""
+        own = self.children.own.get(origin)
         if own is None:
-            return  # asked for it already
-        self.children.own[message.origin] = None
-        self._forget(message.origin, own)
-        self.desk.touch([message.origin])
+            return False
+        self.children.own[origin] = None
+        self._forget(origin, own)
+        self.desk.touch([origin])
+        return True
+
+    def _begin_anew(self, message: Reset | Gap) -> None:
+        if not self.forget_own(message.origin):
+            return
         if isinstance(message, Reset):
             self.desk.ask(ResetSink(message.origin, message.log_id))
         else:
@@ -201,13 +206,13 @@ class Upstream(Subscriptions):
     def tick(self, now: float) -> None:
         for stream in list(self.streams.values()):
             if stream.stopping is not None and now - stream.stopping > HANDOVER_SECONDS:
-                self.desk.count(stream.parent, stream.origin, "not_stopped")
-                self._ended(stream, now)
-            elif now - stream.heard > SILENCE_SECONDS:
+                self._not_stopped(stream, now)
+            elif now - stream.heard > stream.patience:
                 self.desk.count(stream.parent, stream.origin, "silence")
+                stream.unanswered += stream.cursor is None
                 self._again(stream, now)
-            elif stream.successor is not None and now - stream.successor.heard > SILENCE_SECONDS:
-                stream.successor = None
+            elif stream.successor is not None and now - stream.successor.heard > stream.successor.patience:
+                stream.unanswered, stream.successor = stream.successor.unanswered + 1, None
                 self.desk.touch([stream.origin])
         for rival in [r for rivals in self.rivals.values() for r in rivals.values() if now - r.heard > SILENCE_SECONDS]:
             self._end_rivals(rival.origin, only=rival.parent)
@@ -217,6 +222,13 @@ class Upstream(Subscriptions):
         dirty, self.desk.dirty = self.desk.dirty, {}
         for origin in dirty:
             self.consider(origin, now)
+
+    def _not_stopped(self, stream: Stream, now: float) -> None:
+        if now - stream.heard <= HANDOVER_SECONDS and stream.stops < STOPS:
+            self._say_stop(stream, now)
+            return
+        self.desk.count(stream.parent, stream.origin, "not_stopped")
+        self._ended(stream, now)
 
     def open_windows(self, now: float) -> None:
         for stream in self.streams.values():

@@ -17,10 +17,15 @@ _OF_STREAM = ("received", "duplicate", "stray", "catch_up", "bytes")
 
 def view_of(desk: Desk, children: Children, upstream: Upstream) -> dict[str, Any]:
     return {
-        "links": {site: _link(desk.counters, site) for site in sorted(desk.links)},
+        "links": {site: _link(desk.counters, site) for site in sorted({*desk.links, *_counted(desk.counters)})},
         "streams": [_stream(desk, stream) for _, stream in sorted(upstream.streams.items())],
         "children": [_child(origin, taker) for origin, taker in children.all()],
     }
+
+
+def _counted(counters: Counter[tuple[str, str]]) -> set[str]:
+    """Also those whose link is down: what was counted does not vanish with it."""
+    return {site for site, what in counters if what in COUNTED}
 
 
 def _link(counters: Counter[tuple[str, str]], site: str) -> dict[str, int]:

@@ -6,12 +6,27 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from trunkline.core.ids import ALL_SITES, START, Position
-from trunkline.trunk.log import Applied, Entry, Log
+from trunkline.trunk.log import UNLISTED, Applied, Entry, Log
+
+_NEVER = 1 << 63
 
 
 def seq_of(want: Applied, client: str) -> int:
-    """A client that is not listed starts from 0."""
-    return want.clients.get(client, START).seq
+    """Entries above this one are wanted; a client that is not listed starts from 0, or not yet."""
+    return _NEVER if is_held(want, client) else want.clients.get(client, START).seq
+
+
+def is_held(want: Applied, client: str) -> bool:
+    return client in want.held or is_strange(want, client)
+
+
+def is_strange(want: Applied, client: str) -> bool:
+    """Nothing is known of this client at a destination that wants to know it first."""
+    return UNLISTED in want.held and client not in want.held and client not in want.clients
+
+
+def lowest_of(want: Applied) -> int:
+    return min((p.seq for client, p in want.clients.items() if client not in want.held), default=0)
 
 
 def needed_above(wants: Mapping[str, Applied], entry: Entry) -> int | None:
@@ -23,7 +38,7 @@ def needed_above(wants: Mapping[str, Applied], entry: Entry) -> int | None:
 def lifted(want: Applied, cursor: Position, clients: Iterable[str], log_id: str) -> Applied:
     """The want of a destination that has got everything up to `cursor` for `clients`."""
     reached = {c: cursor for c in clients if cursor.seq > seq_of(want, c)}
-    return Applied(log_id, {**want.clients, **reached}) if reached else want
+    return Applied(log_id, {**want.clients, **reached}, want.held) if reached else want
 
 
 def joins(want: Applied, asked: Applied, cursor: Position, clients: Iterable[str]) -> bool:
@@ -32,7 +47,9 @@ def joins(want: Applied, asked: Applied, cursor: Position, clients: Iterable[str
     That is when it has exactly what the stream takes it to have. With less it would miss what the origin leaves out for
     it; and what it has beyond that, the origin has not checked (H11).
     """
-    return _above_start(lifted(asked, cursor, clients, asked.log_id)) == _above_start(want)
+    reached = lifted(asked, cursor, clients, asked.log_id)
+    same = reached.clients == want.clients if UNLISTED in want.held else _above_start(reached) == _above_start(want)
+    return same and set(asked.held) == set(want.held)
 
 
 def _above_start(want: Applied) -> dict[str, Position]:
@@ -55,13 +72,13 @@ def open_subscription(log: Log, wants: Mapping[str, Applied]) -> Opened:
     """Which wants fit this log (H11) and were not trimmed, and the position before the first entry that any of them lacks."""
     clients, lowest = log.clients(), log.lowest()
     valid = {site: want for site, want in wants.items() if _fits(log, want, lowest)}
-    gaps = {site: _trimmed(clients, want, lowest) for site, want in valid.items()}
+    gaps = {site: _lacks(want, log.trimmed_for(site)) for site, want in valid.items()}
     start = log.head().seq
     for want in valid.values():
         for client, first in clients.items():
-            start = min(start, max(seq_of(want, client), first - 1))
+            start = min(start, max(seq_of(want, client), first - 1, lowest.seq))
     return Opened(
-        Position(start, log.mark_at(start) or 0),
+        lowest if start == lowest.seq else Position(start, log.mark_at(start) or 0),
         tuple(site for site in wants if site not in valid),
         tuple(clients),
         {site: trimmed for site, trimmed in gaps.items() if trimmed},
@@ -69,8 +86,9 @@ def open_subscription(log: Log, wants: Mapping[str, Applied]) -> Opened:
     )
 
 
-def _trimmed(clients: Mapping[str, int], want: Applied, lowest: Position) -> tuple[str, ...]:
-    return tuple(c for c, first in clients.items() if first <= lowest.seq and seq_of(want, c) < lowest.seq)
+def _lacks(want: Applied, trimmed: Mapping[str, int]) -> tuple[str, ...]:
+    """Clients of which entries for this destination were trimmed that it does not have; of a quiet one there are none."""
+    return tuple(client for client, last in trimmed.items() if seq_of(want, client) < last)
 
 
 def proven(log: Log, clients: Mapping[str, Position]) -> dict[str, Position]:
@@ -80,7 +98,7 @@ def proven(log: Log, clients: Mapping[str, Position]) -> dict[str, Position]:
 
 def _fits(log: Log, want: Applied, lowest: Position) -> bool:
     """Below what was trimmed there is nothing to compare with: that is a gap, not another history."""
-    if not want.clients:
+    if not _above_start(want):
         return True
     return want.log_id == log.log_id and all(_has(log, p, lowest) for p in want.clients.values())
 

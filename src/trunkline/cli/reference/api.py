@@ -15,7 +15,7 @@ from trunkline.core.config import ApiConfig, TokenConfig
 from trunkline.core.secret import Secret
 
 _NOBODY = SimpleNamespace(**dict.fromkeys(("inject", "status", "topology", "trunk", "store", "checks")))
-_PLACES = {"area": "fleet", "key": "app/lamp", "site": "lyon", "node": "node-1"}
+_PLACES = {"area": "fleet", "key": "app/lamp", "site": "lyon", "node": "node-1", "name": "LRQ_Recv_orders_paris"}
 _SOME_TOKEN = TokenConfig(name="reference", sha256=Secret("0" * 64))
 
 

@@ -1,0 +1,110 @@
+"""A site's queues as its operators use them, on connections of whoever asks: a node's pool, or one of a command.
+
+Commands and API speak of the same things in the same words because both are made of this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+import psycopg
+
+from trunkline.core.config import QueuesConfig
+from trunkline.core.errors import Invalid, Retryable, Terminal
+from trunkline.core.ids import check_name
+from trunkline.db.away import AWAY, in_one_line
+from trunkline.queues import inspect
+from trunkline.queues.requests import ask
+
+Shown = dict[str, Any]
+Connect = Callable[[], AbstractContextManager[psycopg.Connection[Any]]]
+ANSWER_MS = 10_000
+
+_PROVIDED = "SELECT client FROM queues.provider ORDER BY client"
+_DESTINATIONS = """
+SELECT destination FROM queues.acknowledged WHERE client = %(client)s
+ UNION SELECT remote FROM queues.status WHERE role = 'source' AND client = %(client)s
+ ORDER BY 1
+"""
+
+
+class Operating:
+    """Each call is one transaction; all may block."""
+
+    def __init__(self, connect: Connect, config: QueuesConfig) -> None:
+        self._connect, self._config = connect, config
+
+    def listing(self) -> Shown:
+        with self._transaction() as conn:
+            return inspect.listing(conn, self._config.queue_entries, self._config.queue_bytes)
+
+    def status(self) -> Shown:
+        with self._transaction() as conn:
+            return {"sessions": inspect.sessions(conn)}
+
+    def numbers(self) -> Shown:
+        """For metrics: both at once."""
+        with self._transaction() as conn:
+            found = inspect.listing(conn, self._config.queue_entries, self._config.queue_bytes)
+            return found | {"sessions": inspect.sessions(conn)}
+
+    def entries(self, name: str, after: int | None, most: int, shown: int) -> Shown:
+        with self._transaction() as conn:
+            return inspect.entries(conn, name, after, most, shown)
+
+    def sync(self, site: str | None, client: str | None) -> Shown:
+        """Asks for a forced snapshot for that site, or for all that this site has a session with; of one client or of all."""
+        with self._transaction() as conn:
+            clients = _provided(conn, client)
+            wanted = {one: [_known(conn, site)] if site else _destinations(conn, one) for one in clients}
+            if not any(wanted.values()):
+                raise Invalid("snapshot", "there is no site that anything was sent to yet", "name one: `queues sync SITE`")
+            asked = [(c, sites, ask(conn, c, sites, "forced", True)) for c, sites in wanted.items() if sites]
+            return {"requests": [{"id": str(id), "client": c, "destinations": sites} for c, sites, id in asked]}
+
+    @contextmanager
+    def _transaction(self) -> Iterator[psycopg.Connection[Any]]:
+        with told(), self._connect() as conn, conn.transaction():
+            conn.execute(f"SET LOCAL statement_timeout = {ANSWER_MS}")
+            yield conn
+
+
+@contextmanager
+def told() -> Iterator[None]:
+    """What a database may answer instead, with the next step."""
+    what = "database of the queues"
+    try:
+        yield
+    except (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName) as error:
+        next_step = "start a node on this database once, or correct which database to ask"
+        raise Terminal(what, f"it has no queues: {in_one_line(error)}", next_step) from None
+    except psycopg.errors.InsufficientPrivilege as error:
+        raise Terminal(what, in_one_line(error), "ask as a role that may") from None
+    except AWAY as error:
+        raise Retryable(what, in_one_line(error), "see that it runs, then ask again") from None
+
+
+def _provided(conn: psycopg.Connection[Any], client: str | None) -> list[str]:
+    if client is not None:
+        check_name("client", client)
+    clients = [name for (name,) in conn.execute(_PROVIDED)]
+    found = [name for name in clients if client in (None, name)]
+    if found:
+        return found
+    what = f"snapshot of client {client!r}" if client else "snapshot"
+    named = f"name one that has: {', '.join(clients)}" if clients else "start the application's SnapshotProvider first"
+    raise Invalid(what, "no provider is registered that could give it" if client else "no client has a provider", named)
+
+
+def _known(conn: psycopg.Connection[Any], site: str) -> str:
+    check_name("site", site)
+    known = [name for (name,) in conn.execute("SELECT name FROM queues.site ORDER BY name")]
+    if site not in known:
+        raise Invalid(f"site {site!r}", "this site has never heard of it", f"name one of: {', '.join(known) or 'none yet'}")
+    return site
+
+
+def _destinations(conn: psycopg.Connection[Any], client: str) -> list[str]:
+    return [name for (name,) in conn.execute(_DESTINATIONS, {"client": client})]

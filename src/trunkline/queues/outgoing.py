@@ -1,0 +1,106 @@
+"""One session as its source knows it: whom it was promised what, how much of it is out, and where its two machines stand."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from trunkline.core.ids import START, Position
+from trunkline.queues.retries import Retry
+from trunkline.queues.sessionrows import RequestRow
+from trunkline.queues.states import (
+    CONNECTION,
+    REPLICATION,
+    Connection,
+    ConnectionEvent,
+    Replication,
+    ReplicationEvent,
+    after,
+)
+
+# What a sink may ask to have on its way at once; it is bounded here too, for sinks that ask for more.
+WINDOW = 4
+# A sink asks for the same chunk again after two seconds; what comes sooner is the same message twice.
+RESEND_SECONDS = 1.0
+
+
+@dataclass(eq=False)
+class Outgoing:
+    site: str
+    client: str
+    connection: Connection = Connection.WAITING_FOR_CONNECTIVITY
+    replication: Replication = Replication.INITIALIZED
+    retry: Retry = field(default_factory=Retry)
+    question: int = 0
+    """The last one of the sink; older ones are late."""
+    current: RequestRow | None = None
+    """The newest open request for it that it does not have yet."""
+    current_since: float = 0.0
+    promised: str = ""
+    """The request it was told to fetch."""
+    forced: bool = False
+    base: Position = START
+    wanted: int = 0
+    """All chunks before this one are durable at the sink."""
+    sent: int = 0
+    limit: int = 0
+    """wanted ≤ sent ≤ limit ≤ wanted + WINDOW, but for what is sent again."""
+    sent_at: float = 0.0
+    asking: bool = False
+    asked: str = ""
+    """The request written for it, until it is seen in the table."""
+    asked_at: float = 0.0
+    delivered: str = ""
+    completed_at: float | None = None
+    heard_at: float = 0.0
+    called_at: float = float("-inf")
+    acknowledged: int = -1
+    acknowledged_at: float = 0.0
+
+    @property
+    def awaits_snapshot(self) -> bool:
+        return self.replication is Replication.SNAPSHOT or self.current is not None
+
+    def acknowledge(self, seq: int, now: float) -> None:
+        """Who acknowledges entries takes the log; a session that does asks for nothing."""
+        if self.acknowledged != seq:
+            self.acknowledged, self.acknowledged_at = seq, now
+        self.replicate(ReplicationEvent.LOG_REQUEST)
+        if self.replication is Replication.LOG_ENTRY and self.connection is Connection.VERIFYING_REMOTE_LEADER:
+            self.connect(ConnectionEvent.LEADER_FOUND, ConnectionEvent.COMPLETE)
+
+    def connect(self, *events: ConnectionEvent) -> None:
+        for event in events:
+            self.connection = after(CONNECTION, self.connection, event)
+
+    def replicate(self, *events: ReplicationEvent) -> None:
+        for event in events:
+            self.replication = after(REPLICATION, self.replication, event)
+
+    def promise(self, request: RequestRow, chunk: int) -> None:
+        """The sink goes on at this chunk. A promise that is repeated changes nothing."""
+        if self.promised == request.id:
+            return
+        self.promised, self.base, self.forced, self.completed_at = request.id, request.base, request.forced, None
+        self.wanted = self.sent = self.limit = chunk
+        self.replicate(ReplicationEvent.STOP, ReplicationEvent.SNAPSHOT_REQUEST)
+
+    def forget_promise(self) -> None:
+        self.promised = ""
+
+    def fetch(self, chunk: int, window: int, now: float) -> None:
+        if chunk < self.wanted:
+            return  # overtaken on its way
+        if chunk == self.wanted and self.sent > chunk and now - self.sent_at >= RESEND_SECONDS:
+            self.sent = chunk
+        self.wanted, self.sent = chunk, max(self.sent, chunk)
+        self.limit = chunk + min(window, WINDOW)
+
+    def next_chunk(self, now: float) -> int | None:
+        """The next one that may go out and is there; the end marker stands in the place after the last one."""
+        request = self.current
+        if request is None or request.id != self.promised or self.sent >= self.limit:
+            return None
+        if self.sent > request.chunks or (self.sent == request.chunks and request.state != "complete"):
+            return None
+        self.sent, self.sent_at = self.sent + 1, now
+        return self.sent - 1
