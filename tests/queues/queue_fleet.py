@@ -17,16 +17,19 @@ import httpx
 import psycopg
 import yaml
 
+from trunkline.core.config import QueuesConfig
 from trunkline.core.ids import NodeId
 from trunkline.db.embedded import free_port
 from trunkline.db.lease import Terms
 from trunkline.net.authority import issue, make_ca
 from trunkline.queues.client import QueueClient
 from trunkline.queues.kinds import Kind
+from trunkline.queues.operating import Operating
 from trunkline.queues.provider import SnapshotContext, SnapshotProvider, unregister
 from trunkline.queues.verify import verify
 from waiting import eventually
 
+S, A, B = "sofia", "athens", "berlin"
 QUICK = Terms(seconds=4.0, renew_every=0.5, margin=1.0)
 # The command itself has no option for the lease's terms: nobody but a test should turn them.
 _NODE = """
@@ -191,6 +194,9 @@ class QueueFleet:
     def received(self, site: str, origin: str, client: str) -> list[bytes]:
         return [row.payload for row in self.rows(site, origin, client)]
 
+    def kinds(self, site: str, origin: str, client: str) -> list[Kind]:
+        return [row.kind for row in self.rows(site, origin, client)]
+
     def until_received(self, site: str, origin: str, client: str, expected: Sequence[bytes], seconds: float = 60.0) -> None:
         def why() -> object:
             return self.received(site, origin, client)[-20:], self.stalls(), self.logs()
@@ -228,6 +234,12 @@ class Provided:
         self.requests.append(str(context.request_id))
         (self.work or five)(context)
 
+    def times(self, site: str) -> int:
+        return sum(site in destinations for destinations in self.calls)
+
+    def last_for(self, site: str) -> str:
+        return [r for r, sites in zip(self.requests, self.calls, strict=True) if site in sites][-1]
+
 
 FIVE = [b"s0", b"s1", b"s2", b"s3", b"s4"]
 
@@ -249,3 +261,9 @@ def providing(fleet: QueueFleet, site: str, client: str, provided: Provided) -> 
 
 def numbered(name: str, count: int) -> list[bytes]:
     return [f"{name} {n}".encode() for n in range(count)]
+
+
+def sync(fleet: QueueFleet, site: str | None, client: str) -> str:
+    """A forced snapshot, as an operator asks for it."""
+    made = Operating(lambda: psycopg.connect(fleet.dsn[S]), QueuesConfig()).sync(site, client)
+    return str(made["requests"][0]["id"])

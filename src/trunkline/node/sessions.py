@@ -36,7 +36,7 @@ from trunkline.queues.acks import acknowledge_base, acknowledged
 from trunkline.queues.consumers import detach_idle, move_tails
 from trunkline.queues.export import Exported
 from trunkline.queues.log import PostgresLog
-from trunkline.queues.messages import CODEC, is_bulk
+from trunkline.queues.messages import CODEC, Negotiate, is_bulk
 from trunkline.queues.negotiation import Facts
 from trunkline.queues.receive import PostgresSink
 from trunkline.queues.receivering import ReceiveRing
@@ -130,6 +130,7 @@ class Sessions:
                 self._upkeep(time.monotonic())
                 now = time.monotonic()
                 self._perform([*self._sink_half.tick(now), *self._source_half.tick(now)])
+            self._say_stopped()
         finally:
             for exported in self._exported:
                 exported.close()
@@ -152,6 +153,8 @@ class Sessions:
         except RemoteProtocolError as error:
             log.warning("a message of a session cannot be read", source=source, reason=str(error))
             return
+        if isinstance(message, Negotiate):
+            self._follow_requests(time.monotonic())  # a provider that came before the client's first entry is not overlooked
         now = time.monotonic()
         self._perform([*self._sink_half.receive(source, message, now), *self._source_half.receive(source, message, now)])
 
@@ -284,6 +287,15 @@ class Sessions:
 
     def _show(self, now: float) -> None:
         self._source_half.facts(self._reading(self._facts), now)
+        self._write_statuses(now)
+
+    def _say_stopped(self) -> None:
+        """The last word of this leadership; nobody waits for a database that does not take it."""
+        self._source_half.stop()
+        with suppress(*AWAY):
+            self._write_statuses(time.monotonic())
+
+    def _write_statuses(self, now: float) -> None:
         statuses = [*self._source_half.status(now), *self._sink_half.status(now)]
         self._in_table(lambda conn: write_statuses(conn, statuses))
 
