@@ -137,9 +137,10 @@ class Carrying:
             match effect:
                 case asks.Send(site, message):
                     # a neighbour without the capability knows one channel for all of the trunk
-                    apart = not messages.travels_in_stream(message) and site in self._linked and self._linked[site].capable
-                    channel = Channel.SIGNAL if apart else Channel.TRUNK
-                    out += self._frame(site, channel, messages.CODEC.encode(message))
+                    capable = site in self._linked and self._linked[site].capable
+                    apart = capable and not messages.travels_in_stream(message)
+                    codec = messages.CODEC if capable else messages.PLAIN
+                    out += self._frame(site, Channel.SIGNAL if apart else Channel.TRUNK, codec.encode(message))
                 case asks.Accepted(origin, site):
                     out += self._wished(self.topology.subscribed(origin, site, now), now)
                 case _:

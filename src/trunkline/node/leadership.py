@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Set
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from random import random
 from typing import TypeVar
@@ -40,6 +41,8 @@ from trunkline.trunk.wants import open_subscription, proven
 T = TypeVar("T")
 Answer = Callable[[SiteCore, float], list[Effect]]
 
+CLIENTS_SECONDS = 0.5
+
 log = structlog.get_logger()
 
 
@@ -56,6 +59,7 @@ class Leadership:
         self._lanes = {"sink": ThreadPoolExecutor(1, "sink"), "log": ThreadPoolExecutor(2, "log")}
         self._pool = open_pool(dsn, 6, f"trunk-{self._name}")
         self._stamper: Stamper | None = None
+        self._clients: tuple[tuple[str, ...], float] = ((), 0.0)
         try:
             with connect_fenced(dsn, f"trunkline-start-{self._name}") as conn:
                 begin_anew_if_restored(conn, grant)
@@ -132,7 +136,7 @@ class Leadership:
                 return lambda core, now: core.opened(work, opened, now)
             case asks.Read():
                 chunk = self._log.read(work.after, carry.READ_LIMIT, work.destinations)
-                clients = tuple(self._log.clients())
+                clients = self._clients_with({entry.client for entry in chunk.entries})
                 return lambda core, now: core.read(work, chunk, clients, now)
             case asks.Acknowledged():
                 positions = proven(self._log, work.clients)
@@ -140,6 +144,15 @@ class Leadership:
                     acknowledge_many(conn, work.destination, work.generation, positions)
                     commit_fenced(conn, self.grant)
                 return lambda core, now: []
+
+    def _clients_with(self, present: Set[str]) -> tuple[str, ...]:
+        """All that ever wrote, as of a moment ago; and those whose entries were just read, in any case."""
+        known, until = self._clients
+        now = time.monotonic()
+        if now >= until or not present <= set(known):
+            known = tuple(self._log.clients())
+            self._clients = known, now + CLIENTS_SECONDS
+        return known
 
     def _anew(self, origin: str) -> Answer:
         """The sessions of this origin changed: they are looked at again, and its stream begins anew."""

@@ -240,7 +240,8 @@ class Sessions:
             exported.close()
 
     def _move_tails(self, now: float) -> None:
-        self._in_table(move_tails)
+        # In the sink's lane: both change the queues' rows, and neither should wait for the other inside a transaction.
+        self._until_done(lambda: self._in_lane(lambda: self._fenced(move_tails)))
 
     def _look_for_room(self, now: float) -> None:
         for origin in self._on_sink(lambda sink: sink.room()):
@@ -321,13 +322,13 @@ class Sessions:
     def _in_table(self, work: Callable[[Connection], T]) -> T:
         """One transaction that ends with the fence."""
 
-        def done() -> T:
-            with self._ends.pool.connection() as conn:
-                result = work(conn)
-                commit_fenced(conn, self._ends.grant)
-                return result
+        return self._until_done(lambda: self._fenced(work))
 
-        return self._until_done(done)
+    def _fenced(self, work: Callable[[Connection], T]) -> T:
+        with self._ends.pool.connection() as conn:
+            result = work(conn)
+            commit_fenced(conn, self._ends.grant)
+            return result
 
     def _reading(self, work: Callable[[Connection], T]) -> T:
         def done() -> T:

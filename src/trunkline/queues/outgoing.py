@@ -55,6 +55,7 @@ class Outgoing:
     called_at: float = float("-inf")
     acknowledged: int = -1
     acknowledged_at: float = 0.0
+    """Before its first acknowledgement: since when it is known."""
 
     @property
     def awaits_snapshot(self) -> bool:

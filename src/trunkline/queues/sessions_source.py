@@ -52,8 +52,8 @@ class SourceSessions:
 
     def facts(self, facts: Facts, now: float) -> None:
         self._facts = facts
-        for key in facts.last:
-            self._session(*key)
+        for key in facts.last.keys() - self._sessions.keys():
+            self._session(*key).acknowledged_at = now
         for key, position in facts.acknowledged.items():
             self._session(*key).acknowledge(position.seq, now)
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import IntEnum
 
 import msgspec
 
 from trunkline.core.codec import Codec
+from trunkline.core.errors import RemoteProtocolError
 from trunkline.core.ids import Position
 from trunkline.trunk.log import Applied, Entry
 
@@ -145,7 +147,68 @@ class Send(msgspec.Struct, frozen=True, array_like=True, tag="send"):
 
 
 TrunkMessage = Subscribe | SubscribeAll | Stop | Stopped | Batch | Taken | Ack | Vector | Awaited | Reset | Gap | Send
-CODEC: Codec[TrunkMessage] = Codec("trunk message", TrunkMessage)
+
+
+# So many names are not worth a table of their own.
+_FEW = 2
+
+
+class _CarriedEntry(msgspec.Struct, frozen=True, array_like=True):
+    seq: int
+    client: str
+    set: int
+    headers: dict[str, str]
+    payload: bytes
+
+
+class _CarriedBatch(msgspec.Struct, frozen=True, array_like=True, tag="sets"):
+    """A batch whose entries have many destinations: each set of them is said once, however many entries have it."""
+
+    batch: Batch
+    sets: tuple[tuple[str, ...], ...]
+    entries: tuple[_CarriedEntry, ...]
+
+
+class _TrunkCodec(Codec[TrunkMessage]):
+    def __init__(self) -> None:
+        super().__init__("trunk message", TrunkMessage | _CarriedBatch)
+
+    def encode_many(self, messages: Iterable[TrunkMessage]) -> list[bytes]:
+        return super().encode_many([_with_sets(m) if isinstance(m, Batch) else m for m in messages])  # type: ignore[misc]
+
+    def encode(self, message: TrunkMessage) -> bytes:
+        return self.encode_many((message,))[0]
+
+    def decode_many(self, bodies: Iterable[bytes]) -> list[TrunkMessage]:
+        return [_without_sets(m) if isinstance(m, _CarriedBatch) else m for m in super().decode_many(bodies)]
+
+
+def _with_sets(batch: Batch) -> Batch | _CarriedBatch:
+    if all(len(e.destinations) <= _FEW for e in batch.entries):
+        return batch
+    numbers: dict[tuple[str, ...], int] = {}
+    same: dict[int, int] = {}  # entries of one set mostly share one tuple: that saves to look at all its names
+    carried = []
+    for e in batch.entries:
+        number = same.get(id(e.destinations))
+        if number is None:
+            number = same[id(e.destinations)] = numbers.setdefault(e.destinations, len(numbers))
+        carried.append(_CarriedEntry(e.seq, e.client, number, e.headers, e.payload))
+    return _CarriedBatch(msgspec.structs.replace(batch, entries=()), tuple(numbers), tuple(carried))
+
+
+def _without_sets(carried: _CarriedBatch) -> Batch:
+    sets = carried.sets
+    if any(not 0 <= e.set < len(sets) for e in carried.entries):
+        why = "an entry names a set of destinations that it does not bring"
+        raise RemoteProtocolError("trunk message", why, "run the same version on both sides")
+    entries = tuple([Entry(e.seq, e.client, sets[e.set], e.headers, e.payload) for e in carried.entries])
+    return msgspec.structs.replace(carried.batch, entries=entries)
+
+
+CODEC: Codec[TrunkMessage] = _TrunkCodec()
+PLAIN: Codec[TrunkMessage] = Codec("trunk message", TrunkMessage)
+"""For a peer that knows no sets."""
 
 _IN_STREAM = (Batch, Stopped)
 

@@ -70,10 +70,10 @@ class Opened:
 
 def open_subscription(log: Log, wants: Mapping[str, Applied]) -> Opened:
     """Which wants fit this log (H11) and were not trimmed, and the position before the first entry that any of them lacks."""
+    start = log.head().seq  # read first: whose entry is at or below it is among the clients, and is made known
     clients, lowest = log.clients(), log.lowest()
     valid = {site: want for site, want in wants.items() if _fits(log, want, lowest)}
     gaps = {site: _lacks(want, log.trimmed_for(site)) for site, want in valid.items()}
-    start = log.head().seq
     for want in valid.values():
         for client, first in clients.items():
             start = min(start, max(seq_of(want, client), first - 1, lowest.seq))

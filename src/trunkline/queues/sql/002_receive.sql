@@ -34,6 +34,7 @@ CREATE TABLE queues.receive (
     headers     jsonb,
     payload     bytea       NOT NULL
 ) PARTITION BY LIST (slot);
+ALTER TABLE queues.receive ALTER COLUMN payload SET STORAGE EXTERNAL;
 CREATE INDEX receive_place ON queues.receive (queue, position);
 DO $$
 BEGIN
