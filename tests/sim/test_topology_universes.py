@@ -7,7 +7,7 @@ import pytest
 from trunkline.node.sim.many import cores, verdicts
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1200)
 def test_two_thousand_universes_of_random_graphs_come_right() -> None:
     with verdicts("topology", range(2_000), cores()) as found:
         judged = {v.seed: v.failures for v in found}

@@ -67,7 +67,7 @@ class Stream:
     def patience(self) -> float:
         """How long its silence is borne. The answer to a subscription comes from the origin, over as many links as there are:
         whoever asked in vain waits twice as long the next time."""
-        return SILENCE_SECONDS * (1 << min(self.unanswered, 4))
+        return SILENCE_SECONDS * (1 << min(self.unanswered, 2))
 
     def serves(self, takers: list[Taker]) -> bool:
         """True when the takers' destinations are those of this stream, and all of them can be in it as it stands."""

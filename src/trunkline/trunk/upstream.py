@@ -59,7 +59,7 @@ class Upstream(Subscriptions):
             self._hole(old, now)
             return False
         new.replaces(old)
-        new.stopping, new.stops, new.unanswered = old.stopping, old.stops, 0
+        new.stopping, new.stops = old.stopping, old.stops
         self.streams[flow] = new
         return True
 
@@ -211,8 +211,8 @@ class Upstream(Subscriptions):
                 self.desk.count(stream.parent, stream.origin, "silence")
                 stream.unanswered += stream.cursor is None
                 self._again(stream, now)
-            elif stream.successor is not None and now - stream.successor.heard > stream.successor.patience:
-                stream.unanswered, stream.successor = stream.successor.unanswered + 1, None
+            elif stream.successor is not None and now - stream.successor.heard > SILENCE_SECONDS:
+                stream.successor = None
                 self.desk.touch([stream.origin])
         for rival in [r for rivals in self.rivals.values() for r in rivals.values() if now - r.heard > SILENCE_SECONDS]:
             self._end_rivals(rival.origin, only=rival.parent)
