@@ -60,6 +60,8 @@ class Leadership:
         self._pool = open_pool(dsn, 6, f"trunk-{self._name}")
         self._stamper: Stamper | None = None
         self._clients: tuple[tuple[str, ...], float] = ((), 0.0)
+        self._said: dict[str, Applied] = {}
+        """What the sink last said of an origin; only the sink's lane looks at it."""
         try:
             with connect_fenced(dsn, f"trunkline-start-{self._name}") as conn:
                 begin_anew_if_restored(conn, grant)
@@ -128,6 +130,8 @@ class Leadership:
                 log.warning("an origin has trimmed what this site lacks", origin=origin, upto=upto.seq, clients=clients)
                 return self._anew(origin)
             case asks.Append():
+                if work.since is not self._said.get(work.origin):
+                    return self._anew(work.origin)
                 if self._sink.append(work.origin, work.log_id, work.entries, work.upto, work.clients):
                     return self._anew(work.origin)
                 return lambda core, now: core.appended(work, now)
@@ -159,6 +163,7 @@ class Leadership:
         self._sessions.look_again()
         has = self._sink.applied(origin)
         applied = Applied(has.log_id, has.clients, (*has.held, UNLISTED))  # a client is met by name first (H16)
+        self._said[origin] = applied
         return lambda core, now: core.loaded(origin, applied, now)
 
     def _in_sink_lane(self, work: Callable[[], T]) -> T:

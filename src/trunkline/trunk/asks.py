@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from trunkline.core.ids import Position
-from trunkline.trunk.log import Applied, Entry
+from trunkline.trunk.log import NOTHING_APPLIED, Applied, Entry
 from trunkline.trunk.messages import TrunkMessage
 
 
@@ -43,13 +43,18 @@ class Read:
 
 @dataclass(frozen=True)
 class Append:
-    """Answer with `appended` when it is durable. At most one is under way per origin."""
+    """Answer with `appended` when it is durable. At most one is under way per origin.
+
+    `since` is the very answer of the sink that the stream began with. Once it has given another one, this must not be done:
+    what it held before would be passed over. Answer with `loaded` then.
+    """
 
     origin: str
     log_id: str
     entries: tuple[Entry, ...]
     upto: Position
     clients: tuple[str, ...]
+    since: Applied = NOTHING_APPLIED
 
 
 @dataclass(frozen=True)

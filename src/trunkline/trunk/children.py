@@ -170,7 +170,7 @@ class Children:
         own.sign_of_life(now)
         own.busy = True
         own.introduced.update(own.clients)
-        self.desk.ask(Append(origin, own.log_id, tuple(entries), own.sent, own.clients))
+        self.desk.ask(Append(origin, own.log_id, tuple(entries), own.sent, own.clients, own.wants[self.desk.site]))
 
     def say_signs(self, now: float) -> None:
         for origin, taker in self.all():
