@@ -40,7 +40,7 @@ from trunkline.trunk.asks import Acknowledged, Append, Deliver, Effect
 from trunkline.trunk.children import Children
 from trunkline.trunk.desk import Desk
 from trunkline.trunk.handover import Handover
-from trunkline.trunk.log import NOTHING_APPLIED, Applied, Chunk
+from trunkline.trunk.log import Applied, Chunk
 from trunkline.trunk.messages import (
     Ack,
     Awaited,
@@ -152,11 +152,11 @@ class Carrier:
 
     def appended(self, done: Append, now: float) -> list[Effect]:
         """Durable: confirm, acknowledge, and go on with what came meanwhile."""
-        own = self._children.own.get(done.origin)
-        stood = own.wants[self.site] if own is not None else NOTHING_APPLIED
+        stood = done.since
         positions = {c: stood.clients.get(c, START) if is_held(stood, c) else done.upto for c in done.clients}
         self._acks.note(Ack(done.origin, done.log_id, self.site, self.generation, positions))
-        if own is not None and own.busy:
+        own = self._children.own.get(done.origin)
+        if own is not None and own.busy and own.wants[self.site] is done.since:
             own.busy = False
             own.confirm(own.id, done.upto.seq)
             self._after_progress(done.origin, own, now)
