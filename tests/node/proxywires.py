@@ -41,6 +41,7 @@ class Wires:
     received: dict[tuple[str, str], int] = field(default_factory=dict)
     """(from, to) → bytes that came through."""
     _open: dict[Pair, list[asyncio.StreamWriter]] = field(default_factory=dict)
+    _every: set[asyncio.StreamWriter] = field(default_factory=set)
     _flows: dict[Pair, asyncio.Event] = field(default_factory=dict)
     _servers: list[asyncio.Server] = field(default_factory=list)
     _loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.new_event_loop)
@@ -60,12 +61,15 @@ class Wires:
     async def _end(self) -> None:
         for server in self._servers:
             server.close()
-        for writer in [writer for writers in self._open.values() for writer in writers]:
-            writer.close()
+        await asyncio.sleep(0)  # who was accepted already has its task now
         tasks = asyncio.all_tasks() - {asyncio.current_task()}
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        writers = list(self._every)
+        for writer in writers:
+            writer.transport.abort()
+        await asyncio.gather(*(writer.wait_closed() for writer in writers), return_exceptions=True)
 
     def lead_to(self, site: str, target: str) -> str:
         """A new address that leads to the site's own."""
@@ -105,6 +109,7 @@ class Wires:
         return self._flows[pair]
 
     async def _pass(self, site: str, target: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._every.add(writer)
         sites = {pid: name for name, pid in self.pids().items()}
         port = writer.get_extra_info("peername")[1]
         dialler = sites.get(await asyncio.to_thread(process_of_port, port, list(sites)) or 0, "?")
@@ -118,6 +123,7 @@ class Wires:
         except OSError:
             writer.close()
             return
+        self._every.add(forth)
         self._open.setdefault(pair, []).extend((writer, forth))
         await asyncio.gather(self._pump(pair, (dialler, site), reader, forth), self._pump(pair, (site, dialler), back, writer))
 

@@ -385,7 +385,7 @@ def test_s33_status_says_what_remains_and_what_the_last_snapshot_was(fleet: Queu
         sync(fleet, B, pol)
         eventually(lambda: sink()["consistent"] is False, why=sink)
         assert (sink()["type"], sink()["status"], sink()["snapshot"]) == ("SNAPSHOT", "ONGOING", "ONGOING")
-        assert (source()["type"], source()["snapshot"]) == ("SNAPSHOT", "ONGOING")
+        eventually(lambda: (source()["type"], source()["snapshot"]) == ("SNAPSHOT", "ONGOING"), why=source)
         gate.set()
         eventually(lambda: sink()["consistent"] is True, why=sink)
         assert sink()["base"] > base
