@@ -80,14 +80,16 @@ def _addressed(nodes: Nodes, records: int) -> Iterator[Result]:
     yield Result("addressed_elsewhere", gained["e"], "copies at a site they are not for", 0.0, most=True)
 
 
-def simulated_copies(text: str) -> Result:
+def simulated_copies(text: str) -> Iterator[Result]:
     """The steady part of a run counts every entry on every wire; more than one copy is a failure of it."""
-    run = GraphRun(text, 1)
-    assert run.come_up()
-    verdict = run.live(())
-    failed = sum(failure.check in ("copies", "G3-link") for failure in verdict.failures)
-    assert verdict.converged or failed, verdict.failures
-    return Result(f"copies_{text.replace(':', '')}_sim_failures", failed, "entries that came more than once", 0, most=True)
+    name = f"copies_{text.replace(':', '')}_sim_failures"
+    for who, count in (("one", 1), ("all", None)):
+        run = GraphRun(text, 1)
+        assert run.come_up()
+        verdict = run.live((), run.setup.sites[:count])
+        failed = sum(failure.check in ("copies", "G3-link") for failure in verdict.failures)
+        assert verdict.converged or failed, verdict.failures
+        yield Result(f"{name}_{who}", failed, f"entries that came more than once, {who} writing", 0, most=True)
 
 
 # -- losses
@@ -253,7 +255,7 @@ def measure(size: Size) -> list[Result]:
     return [
         Result("copies_per_record_max", most, "copies", 1.0, most=True),
         *copies,
-        simulated_copies("random:12"),
+        *simulated_copies("random:12"),
         *after("mesh:5", "cut", "a<>b", "cut_mesh5"),
         *after("mesh:5", "crash", "c", "death_mesh5"),
         *fast,

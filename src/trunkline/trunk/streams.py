@@ -60,8 +60,10 @@ class Stream:
     cursor: Position | None = None
     clients: tuple[str, ...] = ()
     taken: int = -1
-    moved_at: float = 0.0
     said_at: float = 0.0
+    looked_at: float = 0.0
+    holds_up: bool = False
+    held_up: float = 0.0
 
     @property
     def patience(self) -> float:

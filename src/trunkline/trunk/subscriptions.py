@@ -152,7 +152,7 @@ class Subscriptions:
     ) -> Stream:  # fmt: skip
         proposals = {t: t.proposal for t in takers if t.proposal is not None}
         id = self.desk.next_id() if self.desk.links.get(parent, True) else 0
-        stream = Stream(origin, lane, parent, id, wants, takers, now, kept, proposals, moved_at=now)
+        stream = Stream(origin, lane, parent, id, wants, takers, now, kept, proposals, looked_at=now)
         if id:
             self.desk.send(parent, Subscribe(id, origin, wants, lane, continues, kept))
         self.desk.count(parent, origin, "subscribed")

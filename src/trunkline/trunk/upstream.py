@@ -235,13 +235,14 @@ class Upstream(Subscriptions):
             self.open_window(stream, now)
 
     def open_window(self, stream: Stream, now: float) -> None:
-        if stream.cursor is not None and stream.id:
-            for taker in made_to_lag(stream, now):
-                taker.lagging = True
-                self.desk.count(taker.site, stream.origin, "lagged")
-                self._forget(stream.origin, taker)
-                self.desk.touch([stream.origin])
-        say_taken(self.desk, stream, now)
+        lagging = made_to_lag(stream, now) if stream.cursor is not None and stream.id else []
+        for taker in lagging:
+            taker.lagging = True
+            self.desk.count(taker.site, stream.origin, "lagged")
+            self._forget(stream.origin, taker)
+            self.desk.touch([stream.origin])
+        if not lagging:  # the parent hears first that they have left: what it sent them now would come a second time
+            say_taken(self.desk, stream, now)
 
     # -- looking
 

@@ -1,7 +1,8 @@
 """How far a stream's parent may go on: the window is open while no taker here is full.
 
-A full taker holds the window closed, unless that would hold up others who want something of the stream, or have waited for
-PATIENCE_SECONDS; then it leaves the stream with what it has queued, and lags.
+A full taker holds the window closed, and with it the other takers of the stream. A burst is borne: what the slow one leaves
+behind would have to cross the link a second time. The time that others were held up adds up and is forgotten at a quarter of
+the pace; when it has come to PATIENCE, whoever is full leaves the stream with what it has queued, and lags.
 """
 
 from __future__ import annotations
@@ -13,13 +14,22 @@ from trunkline.trunk.streams import Stream
 from trunkline.trunk.taker import Taker
 
 PATIENCE_SECONDS = 2.0
+FORGETS = 0.25
 
 
 def made_to_lag(stream: Stream, now: float) -> list[Taker]:
     full = [t for t in stream.takers if t.full()]
-    roomy = [t for t in stream.takers if t not in full]
-    held_up = any(t.took for t in roomy) or (bool(roomy) and now - stream.moved_at > PATIENCE_SECONDS)
-    return full if held_up else []
+    passed, stream.looked_at = now - stream.looked_at, now
+    if full and len(full) < len(stream.takers):
+        stream.held_up += passed if stream.holds_up else 0.0
+        stream.holds_up = True
+    else:
+        stream.held_up = max(0.0, stream.held_up - passed * FORGETS)
+        stream.holds_up = False
+    if stream.held_up < PATIENCE_SECONDS:
+        return []
+    stream.held_up, stream.holds_up = 0.0, False
+    return full
 
 
 def say_taken(desk: Desk, stream: Stream, now: float) -> None:
@@ -27,7 +37,7 @@ def say_taken(desk: Desk, stream: Stream, now: float) -> None:
     if stream.cursor is None or not stream.takers or not stream.id:
         return
     if stream.taken < stream.cursor.seq and not any(t.full() for t in stream.takers):
-        stream.taken, stream.moved_at = stream.cursor.seq, now
+        stream.taken = stream.cursor.seq
     elif stream.taken < 0 or now - stream.said_at < SIGN_SECONDS:
         return
     stream.said_at = now

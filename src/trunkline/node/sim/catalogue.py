@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from difflib import get_close_matches
 from functools import partial
 from random import Random
@@ -34,13 +35,15 @@ STAR: Links = tuple(("hub", f"leaf-{n}") for n in range(1, 6))
 STORE_SECONDS = 35.0  # of the sixty at least that an erased key is kept away, twenty pass with the faults
 
 
-def draw_writes(random: Random, setup: Setup, calm: float, count: int = 40) -> list[Event]:
-    """Transactions of one to three messages, each to some or all of the other sites."""
-    return [_draw_write(random, setup, round(random.uniform(0.0, calm), 3)) for _ in range(count)]
+def draw_writes(
+    random: Random, setup: Setup, calm: float, count: int = 40, writers: Sequence[str] | None = None
+) -> list[Event]:
+    """Transactions of one to three messages, each to some or all of the other sites; without `writers`, any site writes."""
+    return [_draw_write(random, setup, round(random.uniform(0.0, calm), 3), writers or setup.sites) for _ in range(count)]
 
 
-def _draw_write(random: Random, setup: Setup, at: float) -> Write:
-    site = random.choice(setup.sites)
+def _draw_write(random: Random, setup: Setup, at: float, writers: Sequence[str]) -> Write:
+    site = random.choice(writers)
     others = [name for name in setup.sites if name != site]
     messages = []
     for _ in range(random.randint(1, 3)):

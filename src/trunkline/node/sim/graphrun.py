@@ -92,11 +92,11 @@ class GraphRun:
         if note.kind in ("fault", "over"):
             self.on_event(note.at - self.begun, note.text if note.kind == "fault" else f"end of {note.text} {note.who}")
 
-    def live(self, events: Sequence[Event]) -> Verdict:
+    def live(self, events: Sequence[Event], writers: Sequence[str] | None = None) -> Verdict:
         for event in events:
             check_event(event, self.setup, ())
         end = max([event.end for event in events], default=0.0) + AFTERWARDS
-        writes = draw_writes(Random(f"{self.seed} writes"), self.setup, end, count=5 * len(self.setup.sites))
+        writes = draw_writes(Random(f"{self.seed} writes"), self.setup, end, 5 * len(self.setup.sites), writers)
         self.universe.live_through(self._later([*events, *writes]))
         return self.universe.settle()
 
