@@ -22,8 +22,8 @@ from trunkline.queues.registry import remember_site
 
 CLIENT, CONSUMER = "load", "bench"
 # What a site gives a server that takes this much; everything else is PostgreSQL's default.
-SETTINGS = {"shared_buffers": "512MB", "wal_buffers": "64MB", "max_wal_size": "8GB"}
-_SHOWN = ("fsync", "synchronous_commit", "full_page_writes", "wal_level", *SETTINGS)
+SETTINGS = {"shared_buffers": "512MB", "wal_buffers": "64MB"}
+_SHOWN = ("fsync", "synchronous_commit", "full_page_writes", "wal_level", "max_wal_size", *SETTINGS)
 _POLL_SECONDS, _ADVANCE_SECONDS = 0.02, 0.25
 _HEAD = "SELECT id, head FROM queues.queue WHERE client = %s AND remote = %s"
 _STORED = """

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import psycopg
-from psycopg.adapt import Dumper
+from psycopg.adapt import AdaptersMap, Dumper, PyFormat
 from psycopg.pq import Format, TransactionStatus
 from psycopg.types.json import Jsonb
 
@@ -141,8 +141,8 @@ class QueueClient(_Client):
         return bool(row and row[0])
 
     def _call(self, conn: psycopg.Connection[Any], call: Call) -> None:
+        _adapt(conn.adapters)
         with self._refusals(), conn.cursor() as cursor:
-            cursor.adapters.register_dumper(_Payloads, _PayloadsDumper)
             cursor.execute(*call)
 
 
@@ -179,10 +179,16 @@ class AsyncQueueClient(_Client):
         return bool(row and row[0])
 
     async def _call(self, conn: psycopg.AsyncConnection[Any], call: Call) -> None:
+        _adapt(conn.adapters)
         with self._refusals():
             async with conn.cursor() as cursor:
-                cursor.adapters.register_dumper(_Payloads, _PayloadsDumper)
                 await cursor.execute(*call)
+
+
+def _adapt(adapters: AdaptersMap) -> None:
+    """Once per connection: registering copies the map, which costs as much as the call."""
+    if adapters.get_dumper(_Payloads, PyFormat.BINARY) is not _PayloadsDumper:
+        adapters.register_dumper(_Payloads, _PayloadsDumper)
 
 
 def _bytes(payload: bytes) -> bytes:

@@ -14,7 +14,7 @@ import msgspec
 from trunkline.core.ids import ALL_SITES, Position
 
 
-class Entry(msgspec.Struct, frozen=True, array_like=True):
+class Entry(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One payload with its destinations. `seq` is dense per origin, over all clients."""
 
     seq: int

@@ -211,11 +211,52 @@ BEGIN
     RETURN messages;
 END $$;
 
+-- The same for one message, which most transactions send: its usual course is two statements and no call. Whatever is
+-- unusual is left to the functions above.
 CREATE FUNCTION trunkline.transmit(client text, payload bytea, destinations text[], headers jsonb DEFAULT NULL)
 RETURNS void LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    sent int := queues.append(client, ARRAY[payload], destinations, CASE WHEN headers <> '{}' THEN ARRAY[headers] END);
+    me         text    := pg_current_xact_id()::text;
+    sent       text[]  := string_to_array(current_setting('trunkline.sent', true), ' ');
+    more       boolean := coalesce(sent[1] = me, false);
+    to_sites   text[]  := destinations;
+    entries    bigint  := 1;
+    bytes      bigint  := octet_length(payload) + 8;
+    known      int;
+    is_over    boolean;
+    their_slot smallint;
+    kept       text;
 BEGIN
+    IF client IS NULL OR client !~ '^[a-z0-9]([a-z0-9_.-]{0,61}[a-z0-9])?$'
+       OR NOT pg_has_role(session_user, current_user, 'MEMBER') THEN
+        kept := queues.check_client(client);
+    END IF;
+    IF cardinality(to_sites) > 1 THEN
+        to_sites := queues.in_order(to_sites);
+    END IF;
+    SELECT (SELECT s.id FROM queues.destination_set s WHERE s.digest = queues.set_digest(to_sites)),
+           EXISTS (SELECT FROM queues.needs_snapshot n WHERE n.over_cap AND n.client = transmit.client),
+           (SELECT s.slot FROM queues.stamper s)
+      INTO known, is_over, their_slot;
+    IF known IS NULL OR is_over THEN
+        to_sites := queues.in_order(to_sites);
+        known := queues.address(client, to_sites);
+    END IF;
+    IF headers = '{}' THEN
+        headers := NULL;
+    END IF;
+    IF payload IS NULL OR bytes > 1048584 OR headers IS NOT NULL THEN
+        bytes := queues.check_messages(ARRAY[payload], CASE WHEN headers IS NOT NULL THEN ARRAY[headers] END);
+    END IF;
+    IF more THEN
+        their_slot := sent[2]::smallint;
+        entries := entries + sent[3]::bigint;
+        bytes := bytes + sent[4]::bigint;
+        more := queues.check_bounds(entries, bytes);
+    END IF;
+    kept := set_config('trunkline.sent', concat_ws(' ', me, their_slot, entries, bytes), true);
+    INSERT INTO queues.send_log (slot, first, client, destination_set, destinations, headers, payload)
+    VALUES (their_slot, NOT more, client, known, CASE WHEN known IS NULL THEN to_sites END, headers, payload);
 END $$;
 
 -- The same destinations for all messages of a call; `headers` is NULL or has one element per payload.
