@@ -22,7 +22,7 @@ def role(quiet_site: Site) -> str:
 
 
 def sent(site: Site) -> list[tuple[str, bytes]]:
-    return site.ask("SELECT client, payload FROM queues.send_log ORDER BY id")
+    return site.ask("SELECT client, payload FROM queues.sent_message ORDER BY id, nth")
 
 
 def allow(site: Site, client: str, role: str) -> None:

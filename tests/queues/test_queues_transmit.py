@@ -115,7 +115,7 @@ def test_all_rows_of_a_transaction_are_in_one_slot_and_the_next_one_goes_into_th
     conn.commit()
     APP.transmit(conn, b"5", ["hub"])
     conn.commit()
-    rows = site.ask("SELECT payload, slot FROM queues.send_log ORDER BY id")
+    rows = site.ask("SELECT payload, slot FROM queues.sent_message ORDER BY id, nth")
     assert rows == [(b"1", 0), (b"2", 0), (b"3", 0), (b"4", 0), (b"5", 5)]
     assert site.ask("SELECT slot FROM queues.ticket ORDER BY ticket") == [0, 5]
 
@@ -454,7 +454,7 @@ def test_h10_the_bound_counts_only_what_survives_and_begins_anew_with_each_trans
         conn.execute("ROLLBACK TO s")
         APP.transmit(conn, b"the thousandth", ["hub"])
         conn.commit()
-    assert site.ask("SELECT count(*) FROM queues.send_log") == [2000]
+    assert site.ask("SELECT count(*) FROM queues.sent_message") == [2000]
 
 
 def test_an_error_that_is_no_refusal_stays_what_it_is(quiet_site: Site) -> None:

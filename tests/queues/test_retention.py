@@ -57,7 +57,7 @@ class Kept:
         return self.site.ask("SELECT destination, over_cap FROM queues.needs_snapshot ORDER BY 1")
 
     def rows(self) -> int:
-        (count,) = self.site.ask("SELECT count(*) FROM queues.send_log")
+        (count,) = self.site.ask("SELECT count(*) FROM queues.sent_message")
         return int(count)
 
     def payload_seqs(self, after: int, site: str) -> list[int]:

@@ -32,9 +32,12 @@ _REFUSED = "TL1"  # SQLSTATEs of sql/003_transmit.sql
 _NO_ROOM = "TL109"
 _TRANSMIT = "SELECT trunkline.transmit(%t::text, %b::bytea, %t::text[], %t::jsonb)"
 _TRANSMIT_MANY = "SELECT trunkline.transmit_many(%t::text, %b::bytea[], %t::text[], %t::jsonb[])"
+_TRANSMIT_PACKS = "SELECT trunkline.transmit_packs(%t::text, %b::bytea[], %t::int[], %t::int[], %t::text[])"
 _TRANSMIT_MESSAGES = "SELECT trunkline.transmit_messages(%t::text, %b::bytea[], %t::jsonb, %t::jsonb[])"
 _HAS_ROOM = "SELECT trunkline.has_room(%t::text, %t::text[])"
 _POLL_SECONDS = 0.1
+_PACK_BYTES, _END_BYTES = 7_900, 4
+"""A pack and what comes with it fill a page."""
 _ARRAY, _LENGTH = struct.Struct("!iiIii"), struct.Struct("!i")  # dimensions, nulls, element type, length, lower bound
 _BYTEA = 17
 
@@ -72,8 +75,13 @@ class _Client:
         return _TRANSMIT, (self.name, _bytes(payload), _names(destinations), _jsonb(headers) if headers else None)
 
     def _many(self, payloads: Sequence[bytes], destinations: Sequence[str], headers: Sequence[Headers] | None) -> Call:
-        given = None if headers is None else [_jsonb(h) for h in headers]
-        return _TRANSMIT_MANY, (self.name, _Payloads(map(_bytes, payloads)), _names(destinations), given)
+        all_ = _Payloads(map(_bytes, payloads))
+        if headers is not None:
+            return _TRANSMIT_MANY, (self.name, all_, _names(destinations), [_jsonb(h) for h in headers])
+        packs, counts, ends = _packed(all_)
+        if len(packs) == len(all_):
+            return _TRANSMIT_MANY, (self.name, all_, _names(destinations), None)
+        return _TRANSMIT_PACKS, (self.name, packs, _ints(counts), _ints(ends), _names(destinations))
 
     def _each(self, messages: Sequence[Message]) -> Call:
         headers = [_jsonb(m.headers or {}) for m in messages] if any(m.headers for m in messages) else None
@@ -183,6 +191,27 @@ class AsyncQueueClient(_Client):
         with self._refusals():
             async with conn.cursor() as cursor:
                 await cursor.execute(*call)
+
+
+def _packed(payloads: Sequence[bytes]) -> tuple[_Payloads, list[int], list[int]]:
+    """In order: the packs, how many messages each has, and where each message ends in its pack."""
+    packs, counts, ends = _Payloads(), list[int](), list[int]()
+    first, size = 0, 0
+    for nth, payload in enumerate(payloads):
+        if nth > first and size + len(payload) + _END_BYTES * (nth + 1 - first) > _PACK_BYTES:
+            packs.append(b"".join(payloads[first:nth]))
+            counts.append(nth - first)
+            first, size = nth, 0
+        size += len(payload)
+        ends.append(size)
+    if payloads:
+        packs.append(b"".join(payloads[first:]))
+        counts.append(len(payloads) - first)
+    return packs, counts, ends
+
+
+def _ints(numbers: Sequence[int]) -> str:
+    return f"{{{','.join(map(str, numbers))}}}"
 
 
 def _adapt(adapters: AdaptersMap) -> None:

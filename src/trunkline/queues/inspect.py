@@ -82,10 +82,10 @@ SELECT r.position, r.type, r.seq, r.index, r.request::text, q.client, q.remote, 
 _SENT = """
 SELECT e.seq, e.client, coalesce(e.destinations, s.sites) AS destinations, e.headers,
        octet_length(e.payload) AS bytes, substring(e.payload FOR %(shown)s) AS payload
-  FROM (SELECT l.*, t.first_seq - 1 + row_number() OVER (PARTITION BY t.first_seq ORDER BY x.nth, l.id) AS seq
+  FROM (SELECT l.*, t.first_seq - 1 + row_number() OVER (PARTITION BY t.first_seq ORDER BY x.nth, l.id, l.nth) AS seq
           FROM (SELECT first_seq, xids FROM queues.stamp WHERE last_seq > %(after)s ORDER BY first_seq LIMIT %(most)s) t,
                unnest(t.xids) WITH ORDINALITY AS x(xid, nth)
-          JOIN queues.send_log l ON l.xid = x.xid) e
+          JOIN queues.sent_message l ON l.xid = x.xid) e
   LEFT JOIN queues.destination_set s ON s.id = e.destination_set
  WHERE e.seq > %(after)s ORDER BY e.seq LIMIT %(most)s
 """

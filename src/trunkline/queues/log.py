@@ -43,7 +43,7 @@ SELECT first_seq, mark, slots, sets, xids::text[]::bigint[], counts, bytes, last
   FROM queues.stamp WHERE last_seq > %s AND first_seq <= %s ORDER BY last_seq LIMIT %s
 """
 _ROWS = """
-SELECT xid, id, client, destination_set, destinations, headers::text,
+SELECT xid, id, client, destination_set, destinations, headers::text, ends,
        CASE WHEN destination_set = ANY(%(sets)s::int[]) OR destinations && %(wanted)s::text[] THEN payload END
   FROM queues.send_log WHERE slot = ANY(%(slots)s::smallint[]) AND xid = ANY(%(xids)s::xid8[])
 """
@@ -93,6 +93,8 @@ class Row(NamedTuple):
     set: int | None
     destinations: list[str] | None
     headers: str | None
+    ends: list[int] | None
+    """Of a pack: where each message ends in the payload."""
     payload: bytes | None
     """None: it is for others."""
 
@@ -207,26 +209,27 @@ class PostgresLog:
             if len(entries) >= limit:
                 return entries, Position(t.after, taken[nth - 1].mark)
             mine = by_xid[t.xid]
-            if len(mine) != t.entries:
-                _check_trimmed(t, len(mine), lowest)
+            found = sum([len(row[6]) if row[6] else 1 for row in mine])
+            if found != t.entries:
+                _check_trimmed(t, found, lowest)
                 continue
             mine.sort(key=itemgetter(1))
             entries += self._of_transaction(mine, t.after, after)
         return entries, None
 
     def _of_transaction(self, rows: list[Row], before: int, after: int) -> list[Entry]:
-        sites = self._destinations.sites
-        return [
-            Entry(
-                seq,
-                client,
-                tuple(inline or ()) if number is None else sites(number),
-                loads(headers) if headers else {},
-                payload,
-            )
-            for seq, (_, _, client, number, inline, headers, payload) in enumerate(rows, before + 1)
-            if payload is not None and seq > after
-        ]
+        sites, entries, seq = self._destinations.sites, list[Entry](), before
+        for _, _, client, number, inline, headers, ends, payload in rows:
+            first, seq = seq + 1, seq + (len(ends) if ends else 1)
+            if payload is None or seq <= after:
+                continue
+            to = tuple(inline or ()) if number is None else sites(number)
+            if ends is None:
+                entries.append(Entry(seq, client, to, loads(headers) if headers else {}, payload))
+            else:
+                messages = map(payload.__getitem__, map(slice, (0, *ends), ends))
+                entries += [Entry(n, client, to, {}, message) for n, message in enumerate(messages, first)]
+        return entries
 
     def _refreshed(self, conn: Connection) -> Backlog:
         self._destinations.refresh(conn)

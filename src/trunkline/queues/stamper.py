@@ -69,8 +69,8 @@ _TICKETS = """
  ORDER BY ticket LIMIT %(limit)s
 """
 _PARTS = """
-SELECT xid::text::bigint, client, destination_set, destinations, count(*), sum(octet_length(payload))::bigint, min(id),
-       min(slot), max(slot)
+SELECT xid::text::bigint, client, destination_set, destinations, sum(queues.messages(ends)), sum(octet_length(payload))::bigint,
+       min(id), min(slot), max(slot)
   FROM queues.send_log WHERE slot = ANY(%(slots)s::smallint[]) AND xid = ANY(%(xids)s::xid8[])
  GROUP BY xid, client, destination_set, destinations
 """
@@ -83,7 +83,8 @@ WITH stamped AS (
             %(kept_bounds)s::xid8[] || array_fill(pg_current_xact_id(), ARRAY[cardinality(%(new_holes)s::bigint[])]))
 ), begun AS (
     INSERT INTO queues.client (name, first_seq)
-    SELECT c.name, c.after + 1 + (SELECT count(*) FROM queues.send_log l WHERE l.xid = c.xid AND l.id < c.id)
+    SELECT c.name, c.after + 1 + (SELECT coalesce(sum(queues.messages(l.ends)), 0)
+                                    FROM queues.send_log l WHERE l.xid = c.xid AND l.id < c.id)
       FROM unnest(%(new_clients)s::text[], %(client_afters)s::bigint[], %(client_xids)s::xid8[], %(client_ids)s::bigint[])
            AS c(name, after, xid, id)
 ), done AS (

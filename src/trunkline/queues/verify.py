@@ -39,7 +39,7 @@ _LOG_RULES: Mapping[str, str] = {
         SELECT format('transaction %s in round %s-%s', x.xid, s.first_seq, s.last_seq),
                format('%s entries are stamped, %s are there', x.n, l.n), s.last_seq
           FROM queues.stamp s, unnest(s.xids, s.counts) AS x(xid, n),
-               LATERAL (SELECT count(*) AS n FROM queues.send_log l WHERE l.xid = x.xid) l
+               LATERAL (SELECT count(*) AS n FROM queues.sent_message l WHERE l.xid = x.xid) l
          WHERE l.n <> x.n AND s.last_seq > (SELECT lowest FROM queues.stamper)""",
     "a transaction is stamped once": """
         SELECT format('transaction %s', xid), format('it is stamped %s times', count(*)), max(last_seq)

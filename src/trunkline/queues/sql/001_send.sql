@@ -33,10 +33,12 @@ CREATE TABLE queues.destination_set (
 CREATE FUNCTION queues.set_digest(sites text[]) RETURNS bytea LANGUAGE sql STABLE STRICT
 RETURN sha256(convert_to(sites::text, 'UTF8'));
 
--- LRQ_Send_LogEntries. One row per message, whatever the number of destinations; no foreign keys, so that no
+-- LRQ_Send_LogEntries. A message is kept once, whatever the number of destinations; no foreign keys, so that no
 -- transmit ever waits for another transaction. Its partitions are a ring of slots: rows go into the stamper's present
 -- slot, and a slot whose rows have all had their time is emptied whole. Until then no row changes: there is nothing to
 -- vacuum.
+-- A row with `ends` is a pack: several small messages of one call, without headers, one after the other in `payload`;
+-- `ends` says where each of them ends. Packs fill a page, and so are kept in the row.
 CREATE TABLE queues.send_log (
     slot            smallint NOT NULL,
     xid             xid8     NOT NULL DEFAULT pg_current_xact_id(),
@@ -46,6 +48,7 @@ CREATE TABLE queues.send_log (
     destination_set int,
     destinations    text[],
     headers         jsonb,
+    ends            int[],
     payload         bytea    NOT NULL,
     CHECK (num_nonnulls(destination_set, destinations) = 1)
 ) PARTITION BY LIST (slot);
@@ -55,9 +58,21 @@ DO $$
 BEGIN
     FOR slot IN 0..15 LOOP
         EXECUTE format('CREATE TABLE queues.send_log_%s PARTITION OF queues.send_log FOR VALUES IN (%s) '
-            'WITH (autovacuum_enabled = off, toast.autovacuum_enabled = off)', slot, slot);
+            'WITH (autovacuum_enabled = off, toast.autovacuum_enabled = off, toast_tuple_target = 8160)', slot, slot);
     END LOOP;
 END $$;
+
+-- How many messages a row of the send log is.
+CREATE FUNCTION queues.messages(ends int[]) RETURNS int LANGUAGE sql IMMUTABLE
+RETURN coalesce(cardinality(ends), 1);
+
+-- Every message for itself, for whoever looks; `nth` counts those of one row.
+CREATE VIEW queues.sent_message AS
+SELECT l.slot, l.xid, l.id, m.nth, l.first AND m.nth = 1 AS first, l.client, l.destination_set, l.destinations, l.headers,
+       CASE WHEN l.ends IS NULL THEN l.payload
+            ELSE substring(l.payload FROM coalesce(l.ends[m.nth - 1], 0) + 1 FOR l.ends[m.nth] - coalesce(l.ends[m.nth - 1], 0))
+       END AS payload
+  FROM queues.send_log l, generate_series(1, queues.messages(l.ends)) AS m(nth);
 
 -- A ticket is drawn at commit, so tickets are in commit order wherever two transactions depend on each other.
 -- (A transaction that says SET CONSTRAINTS ... IMMEDIATE draws it there and gives up that order, never an entry.)
@@ -88,7 +103,7 @@ CREATE CONSTRAINT TRIGGER draw_ticket AFTER INSERT ON queues.send_log
 -- Also for a session that loads with session_replication_role = replica: a row without a ticket would be lost.
 ALTER TABLE queues.send_log ENABLE ALWAYS TRIGGER draw_ticket;
 
--- The log: one narrow row per round. Its entries are the send_log rows of `xids`, in that order and then by id; `counts`
+-- The log: one narrow row per round. Its entries are the messages of `xids`, in that order and then by id; `counts`
 -- and `bytes` are per transaction, `slots` are those that hold any of these rows. Beside them: what the round brought to
 -- which destination set (its last seq, rounded up to the transaction's end), and where the stamper stood after it. Rows are only added, and deleted by trimming: a row that every round changes would
 -- grow a tail of dead versions behind any transaction that stays open.
@@ -153,6 +168,6 @@ CREATE TABLE queues.needs_snapshot (
 
 -- What people know it by: the tags of the design, one per entry and destination; underscores as in queues.queue.name.
 CREATE VIEW queues.send_log_tags AS
-SELECT 'lrq_logentry_' || replace(site, '_', '__') || '_' || replace(l.client, '_', '__') AS tag, l.xid, l.id
-  FROM queues.send_log l LEFT JOIN queues.destination_set s ON s.id = l.destination_set,
+SELECT 'lrq_logentry_' || replace(site, '_', '__') || '_' || replace(l.client, '_', '__') AS tag, l.xid, l.id, l.nth
+  FROM queues.sent_message l LEFT JOIN queues.destination_set s ON s.id = l.destination_set,
        unnest(coalesce(l.destinations, s.sites)) AS site;

@@ -156,7 +156,9 @@ END $$;
 -- For a transaction that has forgotten what it sent before.
 CREATE FUNCTION queues.check_whole(of_xid xid8) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
-    PERFORM queues.check_bounds(count(*), sum(octet_length(l.payload) + 8 + coalesce(pg_column_size(l.headers), 0))::bigint)
+    PERFORM queues.check_bounds(
+        sum(queues.messages(l.ends)),
+        sum(octet_length(l.payload) + 8 * queues.messages(l.ends) + coalesce(pg_column_size(l.headers), 0))::bigint)
        FROM queues.send_log l WHERE l.xid = of_xid;
 END $$;
 
@@ -265,6 +267,36 @@ RETURNS void LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_
 DECLARE
     sent int := queues.append(client, payloads, destinations, headers);
 BEGIN
+END $$;
+
+-- The same for many small messages without headers, which come in packs (see queues.send_log): each of `packs` is
+-- `counts` messages, and `ends` has where each message ends in its pack, of all packs one after the other.
+CREATE FUNCTION trunkline.transmit_packs(client text, packs bytea[], counts int[], ends int[], destinations text[])
+RETURNS void LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    sender     text   := queues.check_client(client);
+    to_sites   text[] := queues.in_order(destinations);
+    known      int    := queues.address(sender, to_sites);
+    bytes      bigint := queues.check_messages(packs, NULL) + 8 * cardinality(ends);
+    are_first  boolean;
+    their_slot smallint;
+    fits       boolean;
+BEGIN
+    SELECT bool_and(n > 0 AND ends[last] = octet_length(p)) AND max(last) = cardinality(ends) AND array_position(ends, NULL) IS NULL
+      INTO fits FROM (SELECT p, n, sum(n) OVER (ORDER BY nth) AS last FROM unnest(packs, counts) WITH ORDINALITY AS m(p, n, nth));
+    IF fits IS NOT TRUE THEN
+        PERFORM queues.refuse('TL108', 'the packs are not as long as their messages', 'send them by transmit_many');
+    END IF;
+    IF known IS NOT NULL THEN
+        to_sites := NULL;
+    END IF;
+    are_first := queues.admit(cardinality(ends), bytes);
+    their_slot := queues.admitted_slot();
+    INSERT INTO queues.send_log (slot, first, client, destination_set, destinations, ends, payload)
+    SELECT their_slot, are_first AND nth = 1, sender, known, to_sites, CASE WHEN n > 1 THEN ends[last - n + 1:last] END, p
+      FROM (SELECT p, n, nth, (sum(n) OVER (ORDER BY nth))::int AS last
+              FROM unnest(packs, counts) WITH ORDINALITY AS m(p, n, nth))
+     ORDER BY nth;
 END $$;
 
 -- Each message has its own destinations: a JSON array of arrays of names, one per payload.
