@@ -26,7 +26,7 @@ def send(site: Site, *payloads: bytes) -> None:
 
 def read(site: Site, destination: str = "hub") -> list[tuple[int, str, bytes]]:
     chunk = PostgresLog(site.pool()).read(0, 10_000, {destination})
-    return [(e.seq, e.client, e.payload) for e in chunk.entries]
+    return [(m.seq, m.client, m.payload) for e in chunk.entries for m in e.apart()]
 
 
 @settings(max_examples=200)

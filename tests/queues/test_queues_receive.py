@@ -14,7 +14,7 @@ from trunkline.queues.consumers import advance
 from trunkline.queues.kinds import Kind
 from trunkline.queues.reader import Received, heads, read
 from trunkline.queues.receive import Limits, PostgresSink
-from trunkline.trunk.log import LOST, Applied
+from trunkline.trunk.log import LOST, Applied, Entry
 
 
 @pytest.fixture(scope="module")
@@ -61,6 +61,17 @@ def test_p2_positions_are_dense_per_queue_and_totals_count_its_bytes(site: Recei
     assert [m.message_id for m in got] == ["leaf/9/0", "leaf/12/0"]
     assert site.ask("SELECT total FROM queues.receive WHERE queue = %s ORDER BY position", (site.queue(),)) == [1, 2, 4]
     assert site.ask("SELECT received_bytes FROM queues.queue ORDER BY client") == [4, 3]
+
+
+def test_p2_a_pack_is_received_as_its_messages(site: Receiver) -> None:
+    sink = site.sink("app")
+    packed = [entry(1), Entry(4, "app", ("hub",), {}, b"twofour", (3, 3, 7)), entry(5)]
+    sink.append("leaf", LOG, packed, Position(5, 1), ["app"])
+    sink.append("leaf", LOG, packed, Position(5, 1), ["app"])
+    got = [(r.position, r.seq, r.payload) for r in read(site.connect(), "LRQ_Recv_app_leaf", 0, 9)]
+    assert got == [(1, 1, b"1"), (2, 2, b"two"), (3, 3, b""), (4, 4, b"four"), (5, 5, b"5")]
+    assert site.ask("SELECT total FROM queues.receive ORDER BY position") == [1, 4, 4, 8, 9]
+    assert site.ask("SELECT (head, received_bytes)::text FROM queues.queue") == ["(5,9)"]
 
 
 def test_a_read_of_many_pages_is_complete_and_in_order(site: Receiver) -> None:

@@ -1,4 +1,4 @@
-"""Batches on the wire: each set of destinations once."""
+"""Batches on the wire: each set of destinations once, and packs as they are."""
 
 from __future__ import annotations
 
@@ -42,3 +42,24 @@ def test_an_entry_of_a_set_that_did_not_come_is_the_peer_s_fault() -> None:
     said[3][0][2] = 5
     with pytest.raises(RemoteProtocolError, match="set of destinations"):
         CODEC.decode(msgspec.msgpack.encode(said))
+
+
+def pack(ends: tuple[int, ...], payload: bytes = b"abcde", sites: tuple[str, ...] = ("a",)) -> Entry:
+    return Entry(9, "app", sites, {}, payload, ends)
+
+
+@pytest.mark.parametrize("sites", [("a",), ("a", "b", "c")])
+def test_a_pack_comes_as_it_was_and_single_messages_to_whom_knows_none(sites: tuple[str, ...]) -> None:
+    packed = batch(Entry(6, "app", sites, {"a": "b"}, b"one"), pack((2, 2, 5), sites=sites))
+    assert CODEC.decode(CODEC.encode(packed)) == packed
+    apart = [Entry(6, "app", sites, {"a": "b"}, b"one")]
+    apart += [Entry(n, "app", sites, {}, text) for n, text in ((7, b"ab"), (8, b""), (9, b"cde"))]
+    assert PLAIN.decode(PLAIN.encode(packed)) == batch(*apart)
+    assert sum(e.messages for e in packed.entries) == len(apart)
+
+
+@pytest.mark.parametrize("ends", [(2, 4), (2, 6), (3, 2, 5), (-1, 5), (6,)])
+@pytest.mark.parametrize("sites", [("a",), ("a", "b", "c")])
+def test_a_pack_that_is_not_as_long_as_its_messages_is_the_peer_s_fault(ends: tuple[int, ...], sites: tuple[str, ...]) -> None:
+    with pytest.raises(RemoteProtocolError, match="a pack that is not as long"):
+        CODEC.decode(CODEC.encode(batch(pack(ends, sites=sites))))

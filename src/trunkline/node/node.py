@@ -49,6 +49,7 @@ from trunkline.node.supervise import Supervisor, in_thread
 from trunkline.queues.operating import Operating
 from trunkline.trunk import asks
 from trunkline.trunk.handover import Handover
+from trunkline.trunk.log import messages_in
 
 TICK_SECONDS = 0.05
 
@@ -242,7 +243,7 @@ class Node:
 
     async def _perform(self, work: HostWork) -> None:
         if await self._roles.perform(work) and isinstance(work, asks.Append):
-            self._delivered[work.origin] += len(work.entries)
+            self._delivered[work.origin] += messages_in(work.entries)
 
     # -- what the API asks (from other threads)
 

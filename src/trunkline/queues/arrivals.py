@@ -74,7 +74,7 @@ _NULL = _LENGTH.pack(-1)
 _HEAD, _END = b"PGCOPY\n\xff\r\n\0" + bytes(8), b"\xff\xff"
 _JSONB_VERSION = b"\x01"
 _FIELDS = 10
-_BLOCK = 250  # rows that are sent while the next ones are put together
+_BLOCK = 250  # entries that are sent while the next ones are put together
 
 
 def create_queues(conn: psycopg.Connection[Any], remote: str, clients: Sequence[str]) -> None:
@@ -86,7 +86,7 @@ def store_entries(conn: psycopg.Connection[Any], remote: str, entries: Sequence[
     counts: dict[str, int] = {}
     sizes: dict[str, int] = {}
     for e in entries:
-        counts[e.client] = counts.get(e.client, 0) + 1
+        counts[e.client] = counts.get(e.client, 0) + e.messages
         sizes[e.client] = sizes.get(e.client, 0) + len(e.payload)
     places, levels = _give(conn, remote, counts, sizes)
     _copy(conn, _entry_blocks(places, entries))
@@ -135,14 +135,18 @@ def _entry_fields(at: Mapping[str, list[int]], entries: Sequence[Entry]) -> list
     pack, kind = _PLAIN.pack, int(Kind.LOG_ENTRY)
     fields: list[bytes] = []
     for e in entries:
-        payload, place = e.payload, at[e.client]
-        size = len(payload)
-        place[2] += 1
-        place[3] += size
-        slot, queue, position, total = place
-        row = pack(_FIELDS, 2, slot, 4, queue, 8, position, 2, kind, 8, e.seq, 4, 0, 8, total, -1, -1, size)
-        fields.append(_with_headers(row, e.headers) if e.headers else row)
-        fields.append(payload)
+        payload, ends, place = e.payload, e.ends or (len(e.payload),), at[e.client]
+        slot, queue, position, before = place
+        begin, seq = 0, e.seq - len(ends)
+        for nth, end in enumerate(ends, 1):
+            size = end - begin
+            row = pack(
+                _FIELDS, 2, slot, 4, queue, 8, position + nth, 2, kind, 8, seq + nth, 4, 0, 8, before + end, -1, -1, size
+            )
+            fields.append(_with_headers(row, e.headers) if e.headers else row)
+            fields.append(payload[begin:end])
+            begin = end
+        place[2:] = position + len(ends), before + len(payload)
     return fields
 
 

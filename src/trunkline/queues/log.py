@@ -30,7 +30,7 @@ from trunkline.core.jsoncodec import loads
 from trunkline.queues.backlog import Backlog
 from trunkline.queues.destinations import Destinations
 from trunkline.queues.stamper import read_log_id
-from trunkline.trunk.log import Chunk, Entry
+from trunkline.trunk.log import Chunk, Entry, messages_in
 
 CHUNK_BYTES = 1 << 20
 SCAN_ENTRIES = 10_000
@@ -205,30 +205,29 @@ class PostgresLog:
         for row in rows:
             by_xid[row[0]].append(row)
         entries: list[Entry] = []
+        found = 0
         for nth, t in enumerate(taken):
-            if len(entries) >= limit:
+            if found >= limit:
                 return entries, Position(t.after, taken[nth - 1].mark)
             mine = by_xid[t.xid]
-            found = sum([len(row[6]) if row[6] else 1 for row in mine])
-            if found != t.entries:
-                _check_trimmed(t, found, lowest)
+            there = sum([len(row[6]) if row[6] else 1 for row in mine])
+            if there != t.entries:
+                _check_trimmed(t, there, lowest)
                 continue
             mine.sort(key=itemgetter(1))
-            entries += self._of_transaction(mine, t.after, after)
+            more = self._of_transaction(mine, t.after, after)
+            entries += more
+            found += messages_in(more)
         return entries, None
 
     def _of_transaction(self, rows: list[Row], before: int, after: int) -> list[Entry]:
         sites, entries, seq = self._destinations.sites, list[Entry](), before
         for _, _, client, number, inline, headers, ends, payload in rows:
-            first, seq = seq + 1, seq + (len(ends) if ends else 1)
+            seq += len(ends) if ends else 1
             if payload is None or seq <= after:
                 continue
             to = tuple(inline or ()) if number is None else sites(number)
-            if ends is None:
-                entries.append(Entry(seq, client, to, loads(headers) if headers else {}, payload))
-            else:
-                messages = map(payload.__getitem__, map(slice, (0, *ends), ends))
-                entries += [Entry(n, client, to, {}, message) for n, message in enumerate(messages, first)]
+            entries.append(Entry(seq, client, to, loads(headers) if headers else {}, payload, tuple(ends or ())))
         return entries
 
     def _refreshed(self, conn: Connection) -> Backlog:

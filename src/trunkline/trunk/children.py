@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from trunkline.core.ids import START, Position
 from trunkline.trunk.asks import Append, Load, Open, Read
 from trunkline.trunk.desk import Desk
-from trunkline.trunk.log import Applied, Chunk, Entry
+from trunkline.trunk.log import Applied, Chunk, Entry, messages_in
 from trunkline.trunk.messages import Batch, Gap, Lane, Reset, Stop, Stopped, Subscribe
 from trunkline.trunk.taker import Piece, Proposal, Taker
 from trunkline.trunk.wants import Opened
@@ -194,7 +194,7 @@ class Children:
     def _say(self, origin: str, taker: Taker, piece: Piece | None) -> None:
         if piece is None:
             return
-        self.desk.count(taker.site, origin, _SENT[taker.lane, origin == self.desk.site], len(piece.entries))
+        self.desk.count(taker.site, origin, _SENT[taker.lane, origin == self.desk.site], messages_in(piece.entries))
         batch = Batch(
             piece.id, origin, piece.log_id, piece.prev, piece.entries, piece.upto, piece.clients, piece.opens, piece.after
         )

@@ -6,7 +6,8 @@ thread. One conformance suite runs over every implementation.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
+from itertools import pairwise
 from typing import Protocol
 
 import msgspec
@@ -14,17 +15,38 @@ import msgspec
 from trunkline.core.ids import ALL_SITES, Position
 
 
-class Entry(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """One payload with its destinations. `seq` is dense per origin, over all clients."""
+class Entry(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True, gc=False):
+    """One payload with its destinations. `seq` is dense per origin, over all clients.
+
+    With `ends` it is a pack: several messages of one transaction, without headers, one after the other in the payload, and where
+    each of them ends there. `seq` is the last one's. Positions are ends of transactions: none of them ever divides a pack.
+    """
 
     seq: int
     client: str
     destinations: tuple[str, ...]
     headers: dict[str, str]
     payload: bytes
+    ends: tuple[int, ...] = ()
+
+    @property
+    def messages(self) -> int:
+        return len(self.ends) or 1
+
+    def apart(self) -> Iterator[Entry]:
+        """One for each message."""
+        if not self.ends:
+            yield self
+            return
+        for seq, (begin, end) in enumerate(pairwise((0, *self.ends)), self.seq - len(self.ends) + 1):
+            yield Entry(seq, self.client, self.destinations, {}, self.payload[begin:end])
 
     def is_for(self, sites: Set[str]) -> bool:
         return any(d in sites or d == ALL_SITES for d in self.destinations)
+
+
+def messages_in(entries: Sequence[Entry]) -> int:
+    return sum([len(e.ends) or 1 for e in entries])
 
 
 def size_of(entries: Sequence[Entry]) -> int:

@@ -92,7 +92,8 @@ class MemorySink:
                 f"log of {origin}", f"positions are of log {applied.log_id}, entries of {log_id}", "reset the origin first"
             )
         received, taken = self.received.setdefault(origin, []), [c for c in clients if not is_held(applied, c)]
-        received.extend(e for e in entries if e.client in taken and e.seq > applied.clients.get(e.client, START).seq)
+        fresh = [e for e in entries if e.client in taken and e.seq > applied.clients.get(e.client, START).seq]
+        received.extend(message for e in fresh for message in e.apart())
         reached = {c: max(upto, applied.clients.get(c, START), key=lambda p: p.seq) for c in taken}
         self._applied[origin] = Applied(log_id, {**applied.clients, **reached})
         return False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import IntEnum
+from itertools import pairwise
 
 import msgspec
 
@@ -159,6 +160,7 @@ class _CarriedEntry(msgspec.Struct, frozen=True, array_like=True):
     set: int
     headers: dict[str, str]
     payload: bytes
+    ends: tuple[int, ...]
 
 
 class _CarriedBatch(msgspec.Struct, frozen=True, array_like=True, tag="sets"):
@@ -180,7 +182,11 @@ class _TrunkCodec(Codec[TrunkMessage]):
         return self.encode_many((message,))[0]
 
     def decode_many(self, bodies: Iterable[bytes]) -> list[TrunkMessage]:
-        return [_without_sets(m) if isinstance(m, _CarriedBatch) else m for m in super().decode_many(bodies)]
+        messages = [_without_sets(m) if isinstance(m, _CarriedBatch) else m for m in super().decode_many(bodies)]
+        for message in messages:
+            if isinstance(message, Batch):
+                _check_packs(message.entries)
+        return messages
 
 
 def _with_sets(batch: Batch) -> Batch | _CarriedBatch:
@@ -193,7 +199,7 @@ def _with_sets(batch: Batch) -> Batch | _CarriedBatch:
         number = same.get(id(e.destinations))
         if number is None:
             number = same[id(e.destinations)] = numbers.setdefault(e.destinations, len(numbers))
-        carried.append(_CarriedEntry(e.seq, e.client, number, e.headers, e.payload))
+        carried.append(_CarriedEntry(e.seq, e.client, number, e.headers, e.payload, e.ends))
     return _CarriedBatch(msgspec.structs.replace(batch, entries=()), tuple(numbers), tuple(carried))
 
 
@@ -202,13 +208,34 @@ def _without_sets(carried: _CarriedBatch) -> Batch:
     if any(not 0 <= e.set < len(sets) for e in carried.entries):
         why = "an entry names a set of destinations that it does not bring"
         raise RemoteProtocolError("trunk message", why, "run the same version on both sides")
-    entries = tuple([Entry(e.seq, e.client, sets[e.set], e.headers, e.payload) for e in carried.entries])
+    entries = tuple([Entry(e.seq, e.client, sets[e.set], e.headers, e.payload, e.ends) for e in carried.entries])
     return msgspec.structs.replace(carried.batch, entries=entries)
 
 
+def _check_packs(entries: tuple[Entry, ...]) -> None:
+    for e in entries:
+        if (ends := e.ends) and (ends[-1] != len(e.payload) or ends[0] < 0 or any(a > b for a, b in pairwise(ends))):
+            why = f"entry {e.seq} is a pack that is not as long as its messages"
+            raise RemoteProtocolError("trunk message", why, "run the same version on both sides")
+
+
+class _PlainCodec(Codec[TrunkMessage]):
+    def encode_many(self, messages: Iterable[TrunkMessage]) -> list[bytes]:
+        return super().encode_many([_without_packs(m) if isinstance(m, Batch) else m for m in messages])
+
+    def encode(self, message: TrunkMessage) -> bytes:
+        return self.encode_many((message,))[0]
+
+
+def _without_packs(batch: Batch) -> Batch:
+    if not any(e.ends for e in batch.entries):
+        return batch
+    return msgspec.structs.replace(batch, entries=tuple(message for e in batch.entries for message in e.apart()))
+
+
 CODEC: Codec[TrunkMessage] = _TrunkCodec()
-PLAIN: Codec[TrunkMessage] = Codec("trunk message", TrunkMessage)
-"""For a peer that knows no sets."""
+PLAIN: Codec[TrunkMessage] = _PlainCodec("trunk message", TrunkMessage)
+"""For a peer that knows neither sets nor packs."""
 
 _IN_STREAM = (Batch, Stopped)
 

@@ -21,7 +21,7 @@ import msgspec
 
 from trunkline.core.errors import LocalProtocolError
 from trunkline.core.ids import Position
-from trunkline.trunk.log import Applied, Entry, size_of
+from trunkline.trunk.log import Applied, Entry, messages_in, size_of
 from trunkline.trunk.messages import Lane
 from trunkline.trunk.wants import is_strange, lifted, lowest_of, needed_above
 
@@ -69,7 +69,6 @@ class Taker:
     busy: bool = False
     reading: int = 0
     opened: bool = False
-    took: int = 0
     fed: Lane = Lane.LIVE
     proposal: Proposal | None = None
     introduced: set[str] = field(default_factory=set)
@@ -130,7 +129,7 @@ class Taker:
     # -- into the queue
 
     def offer(self, log_id: str, prev: int, entries: tuple[Entry, ...], upto: Position, clients: tuple[str, ...]) -> int:
-        """Puts the stretch (prev, upto] of the stream into the queue; returns how many entries of it this taker wants."""
+        """Puts the stretch (prev, upto] of the stream into the queue; returns how many messages of it this taker wants."""
         if self.cursor is None or prev > self.cursor.seq:
             raise LocalProtocolError(
                 f"stream to {self.site}", f"it stands at {self.cursor}, not at {prev}", "report this defect"
@@ -142,9 +141,8 @@ class Taker:
             size = size_of(wanted)
             self._queue.append(Piece(self.id, log_id, self.cursor.seq, wanted, upto, clients, size))
             self.queued += size
-            self.took += len(wanted)
         self.log_id, self.clients, self.cursor = log_id, clients, upto
-        return len(wanted)
+        return messages_in(wanted)
 
     def _wanted(self, entries: tuple[Entry, ...], after: int) -> tuple[Entry, ...]:
         """Entries of one client for the same sites are alike: one look at the wants does for all of them."""

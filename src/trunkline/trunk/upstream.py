@@ -9,6 +9,7 @@ import msgspec
 from trunkline.core.ids import Position
 from trunkline.trunk.asks import Lost, ResetSink
 from trunkline.trunk.handover import HANDOVER_SECONDS, STOPS, fit_to_take_over, takes_over
+from trunkline.trunk.log import messages_in
 from trunkline.trunk.messages import Batch, Gap, Lane, Reset, Stop, Stopped, SubscribeAll, Taken
 from trunkline.trunk.streams import SILENCE_SECONDS, Stream, lowest_want, together
 from trunkline.trunk.subscriptions import Subscriptions
@@ -43,7 +44,7 @@ class Upstream(Subscriptions):
         return next((s for s in known if (s.parent, s.id) == (peer, id)), None)
 
     def _count(self, peer: str, batch: Batch, stream: Stream | None) -> None:
-        number = len(batch.entries)
+        number = messages_in(batch.entries)
         lane = stream.lane if stream is not None else Lane.LIVE
         self.desk.count(peer, batch.origin, "received" if lane is Lane.LIVE else "catch_up", number)
         self.desk.count(peer, batch.origin, "bytes", sum([len(e.payload) for e in batch.entries]))
@@ -103,9 +104,10 @@ class Upstream(Subscriptions):
             if not batch.entries:
                 self.children.pass_on(batch.origin, taker, now)
         if not wanted:
-            self.desk.count(stream.parent, batch.origin, "duplicate", len(batch.entries))
+            self.desk.count(stream.parent, batch.origin, "duplicate", messages_in(batch.entries))
         elif batch.entries[0].seq <= floor:
-            self.desk.count(stream.parent, batch.origin, "duplicate", sum(e.seq <= floor for e in batch.entries))
+            again = messages_in([e for e in batch.entries if e.seq <= floor])
+            self.desk.count(stream.parent, batch.origin, "duplicate", again)
         self.open_window(stream, now)
 
     def _merge(self, origin: str, now: float) -> None:
@@ -183,7 +185,7 @@ class Upstream(Subscriptions):
         if takes_over(rival, batch, self.reached(rival.origin)):
             self._take_over(rival, batch, now)
             return
-        self.desk.count(rival.parent, rival.origin, "duplicate", len(batch.entries))
+        self.desk.count(rival.parent, rival.origin, "duplicate", messages_in(batch.entries))
         self.desk.send(rival.parent, Taken(rival.id, rival.origin, batch.upto.seq))
 
     def _take_over(self, rival: Stream, batch: Batch, now: float) -> None:
