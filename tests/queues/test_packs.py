@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import psycopg
@@ -10,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from queue_site import APP, Site
 
-from trunkline.queues.client import QueueClient, _packed
+from trunkline.core.errors import Invalid
+from trunkline.queues.client import QueueClient, packed
 from trunkline.queues.inspect import SEND_LOG, entries
 from trunkline.queues.log import PostgresLog
 from trunkline.queues.verify import verify
@@ -32,16 +34,15 @@ def read(site: Site, destination: str = "hub") -> list[tuple[int, str, bytes]]:
 @settings(max_examples=200)
 @given(st.lists(st.integers(0, 9_000).map(bytes), max_size=60))
 def test_packs_are_the_messages_in_order(payloads: list[bytes]) -> None:
-    packs, counts, ends = _packed(payloads)
-    assert len(packs) == len(counts)
-    assert sum(counts) == len(ends) == len(payloads)
-    found, at = [], 0
-    for pack, count in zip(packs, counts, strict=True):
-        starts = [0, *ends[at : at + count]]
-        found += [pack[a:b] for a, b in zip(starts, starts[1:], strict=False)]
-        assert count == 1 or len(pack) + 4 * count < PAGE - 200
-        at += count
+    starts, lasts, ends = packed(payloads)
+    whole, found, first = b"".join(payloads), [], 0
+    for start, last in zip(starts, lasts, strict=True):
+        bounds = [0, *ends[first:last]]
+        found += [whole[start + a : start + b] for a, b in pairwise(bounds)]
+        assert last == first + 1 or bounds[-1] + 4 * (last - first) < PAGE - 200
+        first = last
     assert found == payloads
+    assert len(ends) == len(payloads)
 
 
 def test_small_messages_fill_pages_and_come_out_one_by_one(site: Site) -> None:
@@ -80,23 +81,38 @@ def test_whoever_looks_sees_single_messages(site: Site) -> None:
 
 
 @pytest.mark.parametrize(
-    ("packs", "counts", "ends"),
+    ("payloads", "starts", "lasts", "ends"),
     [
-        ([b"ab"], [2], [1, 1]),
-        ([b"ab"], [2], [1, 2, 3]),
-        ([b"ab"], [2], [1, None]),
-        ([b"ab"], [3], [1, 2]),
-        ([b"ab", b"c"], [2], [1, 2]),
-        ([b"ab", b"c"], [3, 0], [1, 2, 1]),
-        ([b"ab"], [], []),
+        (b"ab", [0], [2], [1, 1]),
+        (b"ab", [0], [2], [1, 2, 3]),
+        (b"ab", [0], [2], [1, None]),
+        (b"ab", [0], [3], [1, 2]),
+        (b"abc", [0, 1], [2, 3], [1, 2, 1]),
+        (b"abc", [0, 2], [2], [1, 2, 1]),
+        (b"abc", [0, 2], [3, 3], [1, 2, 1]),
+        (b"abc", [1, 2], [2, 3], [1, 2, 1]),
+        (b"abcd", [0, 2], [2, 3], [1, 2, 1]),
+        (b"ab", [], [], []),
+        (b"ab", [None], [2], [1, 2]),
+        (None, [0], [1], [0]),
     ],
 )
 def test_packs_that_are_not_as_long_as_their_messages_are_refused(
-    swept_site: Site, packs: list[bytes], counts: list[int], ends: list[Any]
+    swept_site: Site, payloads: bytes | None, starts: list[Any], lasts: list[int], ends: list[Any]
 ) -> None:
-    conn = swept_site.connect()
+    conn, call = swept_site.connect(), "SELECT trunkline.transmit_packs('app', %s::bytea, %s::int[], %s::int[], %s::int[], '{hub}')"
     with pytest.raises(psycopg.Error) as caught:
-        conn.execute("SELECT trunkline.transmit_packs('app', %b::bytea[], %s::int[], %s::int[], '{hub}')", (packs, counts, ends))
+        conn.execute(call, (payloads, starts, lasts, ends))
     assert caught.value.sqlstate == "TL108"
     conn.rollback()
     assert swept_site.ask("SELECT id FROM queues.send_log") == []
+
+
+def test_h10_a_message_over_a_mebibyte_is_refused_among_small_ones_too(swept_site: Site) -> None:
+    conn = swept_site.connect()
+    with pytest.raises(Invalid, match="over 1 MiB"):
+        APP.transmit_many(conn, [b"small", b"small", bytes(2**20 + 1)], ["hub"])
+    conn.rollback()
+    APP.transmit_many(conn, [b"small", b"small", bytes(2**20)], ["hub"])
+    conn.commit()
+    assert swept_site.ask("SELECT queues.messages(ends) FROM queues.send_log ORDER BY id") == [2, 1]

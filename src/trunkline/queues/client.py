@@ -32,7 +32,7 @@ _REFUSED = "TL1"  # SQLSTATEs of sql/003_transmit.sql
 _NO_ROOM = "TL109"
 _TRANSMIT = "SELECT trunkline.transmit(%t::text, %b::bytea, %t::text[], %t::jsonb)"
 _TRANSMIT_MANY = "SELECT trunkline.transmit_many(%t::text, %b::bytea[], %t::text[], %t::jsonb[])"
-_TRANSMIT_PACKS = "SELECT trunkline.transmit_packs(%t::text, %b::bytea[], %t::int[], %t::int[], %t::text[])"
+_TRANSMIT_PACKS = "SELECT trunkline.transmit_packs(%t::text, %b::bytea, %t::int[], %t::int[], %t::int[], %t::text[])"
 _TRANSMIT_MESSAGES = "SELECT trunkline.transmit_messages(%t::text, %b::bytea[], %t::jsonb, %t::jsonb[])"
 _HAS_ROOM = "SELECT trunkline.has_room(%t::text, %t::text[])"
 _POLL_SECONDS = 0.1
@@ -78,10 +78,11 @@ class _Client:
         all_ = _Payloads(map(_bytes, payloads))
         if headers is not None:
             return _TRANSMIT_MANY, (self.name, all_, _names(destinations), [_jsonb(h) for h in headers])
-        packs, counts, ends = _packed(all_)
-        if len(packs) == len(all_):
+        starts, lasts, ends = packed(all_)
+        if len(starts) == len(all_):
             return _TRANSMIT_MANY, (self.name, all_, _names(destinations), None)
-        return _TRANSMIT_PACKS, (self.name, packs, _ints(counts), _ints(ends), _names(destinations))
+        packs = _ints(starts), _ints(lasts), _ints(ends)
+        return _TRANSMIT_PACKS, (self.name, b"".join(all_), *packs, _names(destinations))
 
     def _each(self, messages: Sequence[Message]) -> Call:
         headers = [_jsonb(m.headers or {}) for m in messages] if any(m.headers for m in messages) else None
@@ -193,21 +194,20 @@ class AsyncQueueClient(_Client):
                 await cursor.execute(*call)
 
 
-def _packed(payloads: Sequence[bytes]) -> tuple[_Payloads, list[int], list[int]]:
-    """In order: the packs, how many messages each has, and where each message ends in its pack."""
-    packs, counts, ends = _Payloads(), list[int](), list[int]()
-    first, size = 0, 0
+def packed(payloads: Sequence[bytes]) -> tuple[list[int], list[int], list[int]]:
+    """Of each pack where it begins among all bytes and which message is its last, from 1; and where each message ends in it."""
+    starts, lasts, ends = list[int](), list[int](), list[int]()
+    size, room = 0, -1
     for nth, payload in enumerate(payloads):
-        if nth > first and size + len(payload) + _END_BYTES * (nth + 1 - first) > _PACK_BYTES:
-            packs.append(b"".join(payloads[first:nth]))
-            counts.append(nth - first)
-            first, size = nth, 0
-        size += len(payload)
+        length = len(payload)
+        room -= length + _END_BYTES
+        if room < 0:
+            starts.append(starts[-1] + size if starts else 0)
+            lasts.append(nth)
+            size, room = 0, _PACK_BYTES - length - _END_BYTES
+        size += length
         ends.append(size)
-    if payloads:
-        packs.append(b"".join(payloads[first:]))
-        counts.append(len(payloads) - first)
-    return packs, counts, ends
+    return starts, [*lasts[1:], len(payloads)] if starts else [], ends
 
 
 def _ints(numbers: Sequence[int]) -> str:
