@@ -101,7 +101,7 @@ class Site:
             chunk = log.read(after, 1000, {"hub"})
             if not chunk.entries:
                 break
-            entries += chunk.entries
+            entries += [message for e in chunk.entries for message in e.apart()]
         assert [e.seq for e in entries] == list(range(1, log.head().seq + 1))
         return [e.payload for e in entries]
 

@@ -61,7 +61,7 @@ class Kept:
         return int(count)
 
     def payload_seqs(self, after: int, site: str) -> list[int]:
-        return [e.seq for e in self.log.read(after, 1000, {site}).entries]
+        return [m.seq for e in self.log.read(after, 1000, {site}).entries for m in e.apart()]
 
 
 @pytest.fixture

@@ -49,7 +49,7 @@ def read(site: Site, log: PostgresLog, stop: threading.Event) -> list[tuple[int,
         while True:
             resting = stop.is_set()
             chunk = log.read(at, 50, {"hub"})
-            seen += [(e.seq, e.payload) for e in chunk.entries]
+            seen += [(m.seq, m.payload) for e in chunk.entries for m in e.apart()]
             at = chunk.upto.seq
             if chunk.entries:
                 acknowledge(conn, "hub", "app", 1, Position(at, chunk.upto.mark))
