@@ -100,7 +100,8 @@ def test_whoever_looks_sees_single_messages(site: Site) -> None:
 def test_packs_that_are_not_as_long_as_their_messages_are_refused(
     swept_site: Site, payloads: bytes | None, starts: list[Any], lasts: list[int], ends: list[Any]
 ) -> None:
-    conn, call = swept_site.connect(), "SELECT trunkline.transmit_packs('app', %s::bytea, %s::int[], %s::int[], %s::int[], '{hub}')"
+    call = "SELECT trunkline.transmit_packs('app', %s::bytea, %s::int[], %s::int[], %s::int[], '{hub}')"
+    conn = swept_site.connect()
     with pytest.raises(psycopg.Error) as caught:
         conn.execute(call, (payloads, starts, lasts, ends))
     assert caught.value.sqlstate == "TL108"

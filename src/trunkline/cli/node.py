@@ -62,8 +62,10 @@ def run_node(config: ProcessConfig, terms: Terms | None = None) -> None:
 
 @contextmanager
 def _uncollected() -> Iterator[None]:
-    """What is imported here stays for ever: no collection looks for garbage in it, now or later. What comes afterwards is mostly
-    entries on their way, which are gone by themselves: looking for garbage less often saves a twentieth under load."""
+    """What is imported here stays for ever: no collection looks for garbage in it, now or later.
+
+    What comes afterwards is mostly entries on their way, which are never part of a cycle: it is looked through less often.
+    """
     gc.disable()
     try:
         yield

@@ -18,8 +18,8 @@ from trunkline.core.ids import ALL_SITES, Position
 class Entry(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True, gc=False):
     """One payload with its destinations. `seq` is dense per origin, over all clients.
 
-    With `ends` it is a pack: several messages of one transaction, without headers, one after the other in the payload, and where
-    each of them ends there. `seq` is the last one's. Positions are ends of transactions: none of them ever divides a pack.
+    With `ends` it is a pack: several messages of one transaction, without headers, one after the other in the payload, and
+    where each of them ends there. `seq` is the last one's. Positions are ends of transactions: none ever divides a pack.
     """
 
     seq: int
