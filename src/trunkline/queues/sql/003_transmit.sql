@@ -294,7 +294,10 @@ DECLARE
     their_slot smallint;
 BEGIN
     IF fits THEN
-        SELECT bool_and(last > before AND start + ends[last] = next), max(ends[last]) INTO fits, largest
+        SELECT bool_and(last > before AND start + ends[last] = next) AND (
+                   SELECT bool_and(e >= 0 AND (e >= previous OR nth - 1 = ANY (lasts)))
+                     FROM unnest(ends, 0 || ends) WITH ORDINALITY AS message(e, previous, nth)
+               ), max(ends[last]) INTO fits, largest
           FROM (SELECT start, last, lag(last, 1, 0) OVER nth AS before, lead(start, 1, octet_length(payloads)) OVER nth AS next
                   FROM unnest(starts, lasts) WITH ORDINALITY AS pack(start, last, nth) WINDOW nth AS (ORDER BY nth));
     END IF;
