@@ -4,7 +4,8 @@
 --
 -- Refusals (each fails the statement, before anything is written):
 --   TL101 client name   TL102 no destination   TL103 unknown destination   TL104 message too large
---   TL105 too many entries   TL106 too many bytes in one transaction   TL107 headers   TL108 missing payload
+--   TL105 too many entries   TL106 too many bytes in one transaction   TL107 headers
+--   TL108 a payload is missing, or packs are not as long as their messages
 --   TL109 no destination has room   TL110 this role may not send as that client
 -- A transaction is carried whole: TL105 and TL106 stay below the credit and the buffers of every link (H10).
 --
