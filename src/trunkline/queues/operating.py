@@ -17,6 +17,7 @@ from trunkline.core.ids import check_name
 from trunkline.db.away import AWAY, in_one_line
 from trunkline.queues import inspect
 from trunkline.queues.requests import ask
+from trunkline.queues.snapshots import OPEN
 
 Shown = dict[str, Any]
 Connect = Callable[[], AbstractContextManager[psycopg.Connection[Any]]]
@@ -26,6 +27,7 @@ _PROVIDED = "SELECT client FROM queues.provider ORDER BY client"
 _DESTINATIONS = """
 SELECT destination FROM queues.acknowledged WHERE client = %(client)s
  UNION SELECT remote FROM queues.status WHERE role = 'source' AND client = %(client)s
+ UNION SELECT unnest(destinations) FROM queues.request WHERE client = %(client)s AND state = ANY(%(open)s)
  ORDER BY 1
 """
 
@@ -107,4 +109,4 @@ def _known(conn: psycopg.Connection[Any], site: str) -> str:
 
 
 def _destinations(conn: psycopg.Connection[Any], client: str) -> list[str]:
-    return [name for (name,) in conn.execute(_DESTINATIONS, {"client": client})]
+    return [name for (name,) in conn.execute(_DESTINATIONS, {"client": client, "open": [*OPEN]})]
