@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from bridge_hub import cluster, clusters, compliance, events, verdict
 
-from trunkline.bridge.types import BUNDLE_TYPES, accept
+from trunkline.bridge.shipped import SHIPPED
 from trunkline.core.bundle import Bundle, Dependency, Mode, Version
 from trunkline.core.errors import Invalid
 from trunkline.core.jsoncodec import dumps
@@ -18,7 +18,7 @@ def changed(bundle: Bundle, **fields: Any) -> Bundle:
 
 @pytest.mark.parametrize("bundle", [clusters("a", 1), compliance("a", 1, None), compliance("a", 1, 1), events("a", 1)])
 def test_a_bundle_as_declared_is_accepted(bundle: Bundle) -> None:
-    assert accept(bundle) is bundle
+    assert SHIPPED.accept(bundle) is bundle
 
 
 @pytest.mark.parametrize(
@@ -34,12 +34,12 @@ def test_a_bundle_as_declared_is_accepted(bundle: Bundle) -> None:
 )
 def test_anything_else_is_refused_with_its_reason(bundle: Bundle, why: str) -> None:
     with pytest.raises(Invalid, match=why):
-        accept(bundle)
+        SHIPPED.accept(bundle)
 
 
 def test_rows_come_in_the_declared_order_without_columns_nobody_declared() -> None:
     row = {**cluster("c1", "ok", 7), "added_by_a_newer_sender": 1}
-    assert BUNDLE_TYPES["clusters"].rows(dumps([row])) == [("c1", "ok", 7, cluster("c1")["changed_at"])]
+    assert SHIPPED["clusters"].rows(dumps([row])) == [("c1", "ok", 7, cluster("c1")["changed_at"])]
 
 
 @pytest.mark.parametrize(
@@ -54,4 +54,4 @@ def test_rows_come_in_the_declared_order_without_columns_nobody_declared() -> No
 )
 def test_data_that_are_not_rows_are_refused(data: bytes, why: str) -> None:
     with pytest.raises(Invalid, match=why):
-        BUNDLE_TYPES["compliance"].rows(data)
+        SHIPPED["compliance"].rows(data)

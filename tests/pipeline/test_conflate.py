@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame
 
-from trunkline.bridge.types import accept
+from trunkline.bridge.shipped import SHIPPED
 from trunkline.core.bundle import parse_bundle
 from trunkline.core.errors import Invalid
 from trunkline.pipeline.conflate import IN_ORDER, by_two_phases, by_window, conflate
@@ -46,7 +46,7 @@ def kept(way: Callable[[DataFrame], DataFrame], spark: Spark, rows: list[Row]) -
 
 def accepted(r: Row) -> bool:
     try:
-        accept(parse_bundle({n: r[n] for n in HEADER_COLUMNS if r[n] is not None}, b"", r["remote"]))
+        SHIPPED.accept(parse_bundle({n: r[n] for n in HEADER_COLUMNS if r[n] is not None}, b"", r["remote"]))
     except Invalid:
         return False
     return True

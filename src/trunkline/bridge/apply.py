@@ -18,8 +18,9 @@ from typing import Any
 import psycopg
 
 from trunkline.bridge.counters import Tally, count
+from trunkline.bridge.shipped import SHIPPED
 from trunkline.bridge.tables import write_rows
-from trunkline.bridge.types import BundleType, type_named
+from trunkline.bridge.types import BundleType
 from trunkline.core.bundle import Dependency, Mode, Version
 from trunkline.db.lease import Grant, commit_fenced
 
@@ -30,9 +31,9 @@ SELECT incarnation, generation, dependency_type, dependency_incarnation, depende
 _OWN = "SELECT incarnation, generation FROM bridge.ledger WHERE site = %s AND type = %s FOR UPDATE"
 _BASE = "SELECT incarnation, generation FROM bridge.ledger WHERE site = %s AND type = %s FOR SHARE"
 _ADVANCE = """
-INSERT INTO bridge.ledger AS l (site, type, incarnation, generation) VALUES (%s, %s, %s, %s)
+INSERT INTO bridge.ledger AS l (site, type, incarnation, generation, value) VALUES (%s, %s, %s, %s, %s)
 ON CONFLICT (site, type) DO UPDATE
-   SET incarnation = excluded.incarnation, generation = excluded.generation, applied_at = now()
+   SET incarnation = excluded.incarnation, generation = excluded.generation, value = excluded.value, applied_at = now()
  WHERE (l.incarnation, l.generation) < (excluded.incarnation, excluded.generation)
 """
 _LEAVE = """
@@ -75,7 +76,7 @@ def _apply(conn: psycopg.Connection[Any], grant: Grant, site: str, type_: str, k
     found = _newest(conn, site, type_, key)
     if found is None:
         return None
-    declared = type_named(type_)
+    declared = SHIPPED[type_]
     if declared.mode is Mode.COMPLETE and not _is_newer(conn, found):
         _leave(conn, found, Tally(stale=1))
         commit_fenced(conn, grant)
@@ -111,7 +112,7 @@ def _dependency_met(conn: psycopg.Connection[Any], found: _Found) -> bool:
 def _write(conn: psycopg.Connection[Any], declared: BundleType, found: _Found) -> None:
     rows = declared.rows(found.data)
     written = write_rows(conn, declared, found.site, rows)
-    conn.execute(_ADVANCE, (found.site, found.type, found.version.incarnation, found.version.generation))
+    conn.execute(_ADVANCE, (found.site, found.type, found.version.incarnation, *[found.version.generation] * 2))
     _leave(conn, found, Tally(applied=1, rows_received=len(rows), rows_written=written))
 
 

@@ -22,7 +22,7 @@ from psycopg.types.json import Jsonb
 
 from trunkline.bridge.counters import Tally, count
 from trunkline.bridge.plan import Plan, read_offsets, same_offsets
-from trunkline.bridge.types import type_named
+from trunkline.bridge.shipped import SHIPPED
 from trunkline.core.bundle import Bundle, Mode
 from trunkline.core.errors import Terminal
 from trunkline.db.lease import Grant, commit_fenced
@@ -69,7 +69,7 @@ class Arrived:
 
     @property
     def slot(self) -> tuple[str, str, str]:
-        return self.bundle.source, self.bundle.type, type_named(self.bundle.type).slot_key(self.bundle)
+        return self.bundle.source, self.bundle.type, SHIPPED[self.bundle.type].slot_key(self.bundle)
 
 
 @dataclass(frozen=True)

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cached_property
 from typing import Any
 
-from trunkline.core.bundle import Bundle, Mode
+from trunkline.bridge.handler import Handler
+from trunkline.core.bundle import LARGEST, Bundle, Dependency, Mode, Version
 from trunkline.core.errors import Invalid
 from trunkline.core.jsoncodec import loads
 
 Row = tuple[str | int | float | bool | None, ...]
-
-# Postgres keeps versions as bigint.
-_TOO_LARGE = 2**63
 
 
 class Missing(StrEnum):
@@ -24,9 +23,31 @@ class Missing(StrEnum):
     KEPT = "kept"
 
 
+class Match(StrEnum):
+    """Which version of its base a dependent may be applied on."""
+
+    EXACT = "exact"
+    AT_LEAST = "at_least"
+
+    def is_met(self, base: Version | None, needs: Version) -> bool:
+        if base is None:
+            return False
+        return _of_run(base, needs) >= needs if self is Match.AT_LEAST else _of_run(base, needs) == needs
+
+    def is_outdated(self, base: Version | None, needs: Version) -> bool:
+        """The base it was made for is gone for good."""
+        return self is Match.EXACT and base is not None and _of_run(base, needs) > needs
+
+
+def _of_run(base: Version, needs: Version) -> Version:
+    return base if needs.incarnation else Version(0, base.generation)
+
+
 @dataclass(frozen=True)
 class BundleType:
-    """`priority`: smaller goes first inside a site. `columns`: (name, SQL type), without the site."""
+    """`priority`: smaller goes first inside a unit. `columns`: (name, SQL type), without the site. `table` holds the rows;
+    `tables` are all that hold rows of a site. `group`: bundles of one site in different groups are applied side by side.
+    `handler`: none for rows that are written as they come."""
 
     name: str
     priority: int
@@ -36,14 +57,26 @@ class BundleType:
     key: tuple[str, ...]
     columns: tuple[tuple[str, str], ...]
     missing: Missing
+    match: Match = Match.AT_LEAST
+    group: str = ""
+    handler: Handler | None = None
+    more_tables: tuple[str, ...] = ()
 
     @property
+    def tables(self) -> tuple[str, ...]:
+        return self.table, *self.more_tables
+
+    @property
+    def needs_dependency(self) -> bool:
+        return self.depends_on is not None and self.match is Match.EXACT
+
+    @cached_property
     def names(self) -> tuple[str, ...]:
         return tuple(name for name, _ in self.columns)
 
     def slot_key(self, bundle: Bundle) -> str:
         """What tells bundles apart that wait side by side in the inbox."""
-        return bundle.id if self.mode is Mode.APPEND else ""
+        return "" if self.mode is Mode.COMPLETE else bundle.id
 
     def rows(self, data: bytes) -> list[Row]:
         """The bundle's rows in the order of `names`; columns this version does not know are left out."""
@@ -65,62 +98,51 @@ class BundleType:
         return row
 
 
-_DECLARED = (
-    BundleType(
-        name="clusters",
-        priority=0,
-        depends_on=None,
-        mode=Mode.COMPLETE,
-        table="status.cluster",
-        key=("name",),
-        columns=(("name", "text"), ("health", "text"), ("revision", "bigint"), ("changed_at", "timestamptz")),
-        missing=Missing.GONE,
-    ),
-    BundleType(
-        name="compliance",
-        priority=10,
-        depends_on="clusters",
-        mode=Mode.COMPLETE,
-        table="status.compliance",
-        key=("cluster", "policy"),
-        columns=(("cluster", "text"), ("policy", "text"), ("state", "text"), ("changed_at", "timestamptz")),
-        missing=Missing.GONE,
-    ),
-    BundleType(
-        name="events",
-        priority=20,
-        depends_on=None,
-        mode=Mode.APPEND,
-        table="status.event",
-        key=("id",),
-        columns=(("id", "text"), ("kind", "text"), ("subject", "text"), ("severity", "text"), ("at", "timestamptz")),
-        missing=Missing.KEPT,
-    ),
-)
+class Types(Mapping[str, BundleType]):
+    """All types of a hub, by name."""
 
-BUNDLE_TYPES: Mapping[str, BundleType] = {declared.name: declared for declared in _DECLARED}
+    def __init__(self, declared: Iterable[BundleType]) -> None:
+        self._types = {one.name: one for one in declared}
 
+    def __getitem__(self, name: str) -> BundleType:
+        declared = self._types.get(name)
+        if declared is None:
+            raise Invalid(f"bundle type {name!r}", "it is not declared here", f"send one of {', '.join(self._types)}")
+        return declared
 
-def type_named(name: str) -> BundleType:
-    declared = BUNDLE_TYPES.get(name)
-    if declared is None:
-        raise Invalid(f"bundle type {name!r}", "it is not declared here", f"send one of {', '.join(BUNDLE_TYPES)}")
-    return declared
+    def __contains__(self, name: object) -> bool:
+        return name in self._types
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._types)
+
+    def __len__(self) -> int:
+        return len(self._types)
+
+    def dependents(self, name: str) -> tuple[BundleType, ...]:
+        return tuple(one for one in self._types.values() if one.depends_on == name)
+
+    def accept(self, bundle: Bundle) -> Bundle:
+        """The bundle, if it is as its type is declared; raises `Invalid` otherwise."""
+        declared = self[bundle.type]
+        what = f"bundle of type {bundle.type}"
+        if bundle.mode is not declared.mode:
+            raise Invalid(what, f"its mode is {bundle.mode}", f"send it as {declared.mode}")
+        _check_dependency(what, declared, bundle.dependency)
+        versions = [bundle.version, *([bundle.dependency.version] if bundle.dependency else [])]
+        if any(max(v.incarnation, v.generation, bundle.value or 0) > LARGEST for v in versions):
+            raise Invalid(what, "a version above 2^63 cannot be kept", "count from the unix time, not from more")
+        if "\x00" in bundle.id + bundle.time + bundle.session:
+            raise Invalid(what, "a header holds a NUL character", "send text")
+        return bundle
 
 
-def accept(bundle: Bundle) -> Bundle:
-    """The bundle, if it is as its type is declared; raises `Invalid` otherwise."""
-    declared = type_named(bundle.type)
-    what = f"bundle of type {bundle.type}"
-    if bundle.mode is not declared.mode:
-        raise Invalid(what, f"its mode is {bundle.mode}", f"send it as {declared.mode}")
-    dependency = bundle.dependency
-    if dependency is not None and dependency.type != declared.depends_on:
+def _check_dependency(what: str, declared: BundleType, dependency: Dependency | None) -> None:
+    if dependency is None:
+        if declared.needs_dependency:
+            why = f"it names no version of {declared.depends_on} that it was made for"
+            raise Invalid(what, why, "send it with a dependency")
+        return
+    if dependency.type != declared.depends_on:
         allowed = declared.depends_on or "nothing"
         raise Invalid(what, f"it names a dependency on {dependency.type}", f"let it depend on {allowed}")
-    versions = [bundle.version, *([dependency.version] if dependency else [])]
-    if any(max(v.incarnation, v.generation) >= _TOO_LARGE for v in versions):
-        raise Invalid(what, "a version above 2^63 cannot be kept", "count from the unix time, not from more")
-    if "\x00" in bundle.id + bundle.time:
-        raise Invalid(what, "a header holds a NUL character", "send text")
-    return bundle

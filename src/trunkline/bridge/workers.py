@@ -22,7 +22,7 @@ import structlog
 from psycopg.conninfo import make_conninfo
 
 from trunkline.bridge.apply import apply_bundle, quarantine_bundle
-from trunkline.bridge.types import BUNDLE_TYPES
+from trunkline.bridge.shipped import SHIPPED
 from trunkline.bridge.units import Job, Units, Waiting
 from trunkline.core.backoff import Backoff
 from trunkline.core.bundle import Bundle, Dependency, Version
@@ -47,7 +47,7 @@ log = structlog.get_logger(__name__)
 
 def waiting_for(bundle: Bundle, since: float) -> Waiting:
     """What the units must know of a bundle that was just taken in."""
-    declared = BUNDLE_TYPES[bundle.type]
+    declared = SHIPPED[bundle.type]
     key = declared.slot_key(bundle)
     return Waiting(bundle.source, bundle.type, key, bundle.version, bundle.dependency, declared.priority, since)
 
@@ -55,8 +55,7 @@ def waiting_for(bundle: Bundle, since: float) -> Waiting:
 def _scanned(row: tuple[Any, ...]) -> Waiting:
     site, type_, key, incarnation, generation, needs, needs_incarnation, needs_generation, since = row
     dependency = Dependency(needs, Version(needs_incarnation, needs_generation)) if needs else None
-    declared = BUNDLE_TYPES.get(type_)
-    priority = declared.priority if declared else 0
+    priority = SHIPPED[type_].priority if type_ in SHIPPED else 0
     return Waiting(site, type_, key, Version(incarnation, generation), dependency, priority, since)
 
 

@@ -229,12 +229,67 @@ class OtlpConfig(Model):
     sample: Number = Field(default=1.0, ge=0, le=1, description="share of the traces that are kept")
 
 
-class BridgeConfig(Model):
-    """Only at a hub: the status bridge, run by `trunkline pipeline`."""
+class BridgeKafkaConfig(Model):
+    """Status that comes over Kafka: a topic per site, or topics that sites share."""
 
-    client: ClientName = Field(default="status", description="the queue whose entries are status bundles")
+    bootstrap: str = Field(min_length=1, examples=["kafka.example.com:9092"], description="<host>:<port> of some brokers")
+    topics: str = Field(
+        default=r"status\.(?P<site>.+)",
+        description="a regular expression for topics of one site each; its group `site` is whose",
+    )
+    shared: tuple[str, ...] = Field(
+        default=(), examples=[["status"]], description="topics of several sites; the key of a record is whose it is"
+    )
+    control: str = Field(default="status-control", min_length=1, description="the topic where sites are asked for a resync")
+    client: dict[str, Secret] = Field(
+        default_factory=dict,
+        examples=[{"security.protocol": "SSL"}],
+        description="settings of librdkafka, for security and tuning",
+    )
+
+
+class BridgeConfig(Model):
+    """Only at a hub: the status bridge, run by `trunkline pipeline` or `trunkline bridge`."""
+
+    client: ClientName | None = Field(
+        default="status", description="the queue whose entries are status bundles; none: queues are not read"
+    )
+    kafka: BridgeKafkaConfig | None = Field(default=None, description="without it Kafka is not read")
+    types: tuple[str, ...] = Field(
+        default=(),
+        examples=[["status-types.yaml"]],
+        description="files that declare further bundle types",
+    )
     workers: Whole = Field(default=4, ge=1, le=64, description="database workers that apply bundles")
     trigger_seconds: Number = Field(default=0.2, ge=0.1, description="how often Spark looks for new bundles")
+    linger_seconds: Number = Field(
+        default=0.0, ge=0, le=60, description="how long a bundle waits at least for others to be applied with it"
+    )
+    statement_seconds: Number = Field(default=30.0, ge=1, le=3_600, description="a statement that takes longer is tried again")
+    silent_seconds: Number = Field(
+        default=300.0,
+        ge=1,
+        description="a site unheard for so long, by the times its bundles carry, is silent: its rows are hidden",
+    )
+    chunk_seconds: Number = Field(default=600.0, ge=1, description="a chunk whose rest has not come by then goes")
+    resync_seconds: Number = Field(default=60.0, ge=1, description="how long an answer to a resync request is waited for")
+    waiting_deltas: Whole = Field(
+        default=10_000, ge=1, description="of one site and type; when more wait they go, and a resync makes up for them"
+    )
+    waiting_rows: Whole = Field(
+        default=200_000, ge=1, description="deltas and events of all sites; while more wait nothing new is taken in"
+    )
+
+
+class SparkConfig(Model):
+    """Where the pipeline's Spark runs."""
+
+    master: str = Field(
+        default="", examples=["spark://hub:7077"], description="Spark's master; none: this machine, with all its cores"
+    )
+    settings: dict[str, str] = Field(
+        default_factory=dict, examples=[{"spark.executor.memory": "2g"}], description="further settings of Spark"
+    )
 
 
 class ProcessConfig(Model):
@@ -257,6 +312,7 @@ class ProcessConfig(Model):
         default=None, examples=["routes.yaml"], description="YAML file with this site's static routes"
     )
     bridge: BridgeConfig | None = None
+    spark: SparkConfig = SparkConfig()
     log: LogConfig = LogConfig()
     otlp: OtlpConfig | None = None
     stop_seconds: Number = Field(default=10.0, gt=0, le=300, description="a stop that takes longer is cut short")

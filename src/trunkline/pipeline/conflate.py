@@ -20,7 +20,8 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from trunkline.bridge.types import BUNDLE_TYPES, BundleType
+from trunkline.bridge.shipped import SHIPPED
+from trunkline.bridge.types import BundleType
 from trunkline.core.bundle import Mode
 
 # Above this the window's sort costs more than a second pass.
@@ -67,7 +68,7 @@ def _as_declared(declared: BundleType) -> str:
 
 
 def _in_order() -> str:
-    complete = [_as_declared(t) for t in BUNDLE_TYPES.values() if t.mode is Mode.COMPLETE]
+    complete = [_as_declared(t) for t in SHIPPED.values() if t.mode is Mode.COMPLETE]
     number = rf"RLIKE r'\A{_NUMBER}\z'"
     return (
         f"coalesce(ce_mode = '{Mode.COMPLETE}' AND ce_source = remote AND ce_id <> ''"

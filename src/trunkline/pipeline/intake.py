@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame
 
 from trunkline.bridge.inbox import Arrived, Rejected, take_in
 from trunkline.bridge.plan import Plan, open_plan
-from trunkline.bridge.types import accept
+from trunkline.bridge.shipped import SHIPPED
 from trunkline.bridge.workers import Workers, waiting_for
 from trunkline.core.bundle import parse_bundle
 from trunkline.core.clock import Clock
@@ -46,7 +46,7 @@ def judge(survivors: Sequence[Survivor]) -> tuple[list[Arrived], list[Rejected]]
     for s in survivors:
         headers = loads(s.headers)
         try:
-            bundle = accept(parse_bundle(headers, s.payload, s.remote))
+            bundle = SHIPPED.accept(parse_bundle(headers, s.payload, s.remote))
         except Invalid as error:
             rejected.append(Rejected(s.remote, headers, s.payload, str(error), s.queue, s.position))
         else:
