@@ -13,6 +13,7 @@ from typing import Any
 
 import structlog
 
+from memory_bridge import MemoryBridge
 from memory_queues import MemoryQueues
 from trunkline.api.app import create_app
 from trunkline.api.server import serve
@@ -180,7 +181,7 @@ def served(
 ) -> Iterator[str]:
     """The store behind a real API, in a thread; its URL. `views`: what the node has beside the store."""
     none = {"status": dict, "topology": dict, "trunk": dict, "checks": list, "inject": lambda *_: []}
-    view = SimpleNamespace(**{"queues": MemoryQueues(), **none, **(views or {}), "store": store})
+    view = SimpleNamespace(**{"queues": MemoryQueues(), "bridge": MemoryBridge(), **none, **(views or {}), "store": store})
     bound: queue.Queue[tuple[str, asyncio.AbstractEventLoop, asyncio.Event]] = queue.Queue()
 
     async def run() -> None:

@@ -11,10 +11,12 @@ from typing import Any
 import httpx
 from fastapi import FastAPI
 
+from memory_bridge import MemoryBridge
 from memory_paths import MemoryPaths
 from memory_queues import MemoryQueues
 from memory_store import MemoryStore
 from trunkline.api.app import create_app
+from trunkline.api.bridgeview import BridgeView
 from trunkline.api.problem import MEDIA_TYPE
 from trunkline.api.queuesview import QueuesView
 from trunkline.api.server import serve
@@ -29,8 +31,13 @@ class MemoryNode:
     """A node whose one route takes alarms."""
 
     def __init__(
-        self, store: MemoryStore | None = None, paths: MemoryPaths | None = None, queues: QueuesView | None = None
+        self,
+        store: MemoryStore | None = None,
+        paths: MemoryPaths | None = None,
+        queues: QueuesView | None = None,
+        bridge: BridgeView | None = None,
     ) -> None:
+        self.bridge = bridge or MemoryBridge()
         self.store, self.paths, self.queues = store or MemoryStore(), paths or MemoryPaths(), queues or MemoryQueues()
         self.events: list[tuple[Any, dict[str, str]]] = []
         self.threads: set[str] = set()

@@ -29,6 +29,11 @@ PATHS = st.one_of(
     st.text(max_size=20).map(lambda site: "/v1/topology/why/" + site),
     st.text(max_size=20).map(lambda name: f"/v1/queues/{name}/entries"),
     st.sampled_from(["/v1/queues", "/v1/queues/status", "/v1/queues/sync", "/v1/queues/LRQ_Recv_orders_paris/entries"]),
+    st.text(max_size=20).map(lambda name: f"/v1/bridge/sites/{name}"),
+    st.text(max_size=20).map(lambda name: f"/v1/bridge/quarantine/{name}"),
+    st.sampled_from(["status", "types", "offsets", "sites/paris", "quarantine", "quarantine/7", "resync"]).map(
+        lambda what: f"/v1/bridge/{what}"
+    ),
     st.tuples(st.text(max_size=9), st.text(max_size=9)).map(lambda peer: "/v1/store/fleet/peers/" + "/".join(peer)),
 )
 QUERIES = st.one_of(

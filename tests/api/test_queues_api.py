@@ -118,7 +118,7 @@ async def test_a_snapshot_is_asked_for_once(dsn: str) -> None:
             assert answer.status_code == 200, answer.text
         of_all = await client.post("/v1/queues/sync", json={"all": True})
     assert models.SyncShown.model_validate(answer.json()).requests[0].destinations == ["lyon"]
-    assert of_all.json()["requests"] == [answer.json()["requests"][0] | {"destinations": ["paris"]}]
+    assert of_all.json()["requests"] == [answer.json()["requests"][0] | {"destinations": ["lyon", "paris"]}]
     asked = do(dsn, "SELECT id::text, destinations, forced FROM queues.request")
     assert asked == [(answer.json()["requests"][0]["id"], ["lyon", "paris"], True)]
 

@@ -10,10 +10,13 @@ from typing import Any
 
 import psycopg
 
-from trunkline.bridge.apply import apply_bundle
-from trunkline.bridge.inbox import Arrived, Rejected, take_in
+from trunkline.bridge.apply import apply_wave
+from trunkline.bridge.inbox import Arrived, Batch, Rejected, take_in
 from trunkline.bridge.plan import Plan, commit_plan, read_offsets
-from trunkline.core.bundle import Bundle, Dependency, Mode, Version
+from trunkline.bridge.shipped import SHIPPED
+from trunkline.bridge.types import Types
+from trunkline.bridge.units import Waiting
+from trunkline.core.bundle import UNTOLD, Bundle, Chunk, Dependency, Mode, Version
 from trunkline.core.jsoncodec import dumps
 from trunkline.db.lease import Grant, acquire
 
@@ -32,6 +35,27 @@ def verdict(name: str, policy: str = "p", state: str = "compliant") -> dict[str,
 
 def event(number: int) -> dict[str, Any]:
     return {"id": f"e{number}", "kind": "login", "subject": "door", "severity": "low", "at": AT}
+
+
+def auto(
+    site: str,
+    type_: str,
+    mode: Mode,
+    generation: int,
+    value: int,
+    rows: Any,
+    *,
+    needs: Dependency | None = None,
+    session: str = "",
+    id_: str = "",
+    time: str = AT,
+    chunk: Chunk | None = None,
+) -> Bundle:
+    """Of a sender that keeps no incarnation."""
+    return Bundle(
+        id=id_ or f"b{next(_ids)}", source=site, type=type_, time=time, mode=mode, version=Version(UNTOLD, generation),
+        value=value, dependency=needs, session=session, chunk=chunk, data=rows if isinstance(rows, bytes) else dumps(rows),
+    )  # fmt: skip
 
 
 def _bundle(site: str, type_: str, mode: Mode, version: Version, rows: Any, needs: Dependency | None = None) -> Bundle:
@@ -56,8 +80,10 @@ def events(site: str, generation: int, *rows: dict[str, Any]) -> Bundle:
 class Hub:
     """One database; every connection it hands out is closed with it."""
 
-    def __init__(self, dsn: str, stack: ExitStack) -> None:
+    def __init__(self, dsn: str, stack: ExitStack, types: Types = SHIPPED) -> None:
         self.dsn = dsn
+        self.types = types
+        self.noticed: list[Waiting] = []
         self._stack = stack
         self.conn = self.connect()
         won = acquire(self.conn, "bridge", 60.0)
@@ -91,12 +117,18 @@ class Hub:
 
     def take_in(self, *bundles: Bundle, rejected: Sequence[Rejected] = ()) -> Plan:
         plan, arrived = self.plan(bundles, rejected)
-        counts = Counter([b.source for b in bundles] + [r.site for r in rejected])
-        take_in(self.conn, self.grant, GROUP, plan, arrived, rejected, counts)
+        self.write(plan, arrived, rejected)
         return plan
 
-    def apply(self, site: str, type_: str, key: str = "") -> Version | None:
-        return apply_bundle(self.conn, self.grant, site, type_, key)
+    def write(self, plan: Plan, arrived: Sequence[Arrived], rejected: Sequence[Rejected] = ()) -> None:
+        """What intake tells the units is kept in `noticed`."""
+        counts = Counter([a.bundle.source for a in arrived] + [r.site for r in rejected])
+        self.noticed = take_in(self.conn, self.grant, GROUP, plan, self.types, Batch(arrived, rejected, counts))
+
+    def apply(self, site: str, type_: str) -> Version | None:
+        """What was applied of all that waits of this site and type: the newest of it."""
+        outcomes = apply_wave(self.conn, self.grant, self.types, type_, [site])
+        return outcomes[0].applied if outcomes else None
 
     def rows(self, query: str, *values: object) -> list[tuple[Any, ...]]:
         found = self.conn.execute(query, values).fetchall()

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
 import psycopg
 import pytest
-from bridge_hub import GROUP, Hub, cluster, clusters, compliance, event, events, verdict
+from bridge_apply import Interleaved
+from bridge_hub import Hub, cluster, clusters, compliance, event, events, verdict
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from trunkline.bridge.apply import apply_bundle, quarantine_bundle
-from trunkline.bridge.inbox import take_in
+from trunkline.bridge.apply import is_elsewhere
+from trunkline.bridge.judgement import Verdict
+from trunkline.bridge.setaside import apply_or_set_aside
 from trunkline.core.bundle import Version
-from trunkline.core.errors import Fenced, Invalid
+from trunkline.core.errors import Fenced, Invalid, Retryable
 
 
 def test_a_complete_bundle_replaces_the_rows_of_its_site_and_no_others(hub: Hub) -> None:
@@ -46,12 +47,12 @@ def test_late_binding_applies_the_newest_there_is(hub: Hub) -> None:
 def test_append_bundles_add_rows_once_whatever_their_order(hub: Hub) -> None:
     late, early = events("a", 9, event(3), event(2)), events("a", 1, event(1), event(2), event(1))
     hub.take_in(late, early)
-    assert hub.apply("a", "events", late.id) == Version(1, 9)
-    assert hub.apply("a", "events", early.id) == Version(1, 1)
+    assert hub.apply("a", "events") == Version(1, 1)
     hub.take_in(late)
-    assert hub.apply("a", "events", late.id) == Version(1, 9)
+    assert hub.apply("a", "events") == Version(1, 9)
     assert hub.rows("SELECT id FROM status.event ORDER BY id") == [("e1",), ("e2",), ("e3",)]
     assert hub.rows("SELECT generation FROM bridge.ledger") == [(9,)]
+    assert hub.rows("SELECT rows_received, rows_written FROM bridge.counter") == [(7, 3)]
 
 
 def test_unchanged_rows_are_not_rewritten_nor_locked(hub: Hub) -> None:
@@ -77,95 +78,15 @@ def test_an_unchanged_bundle_writes_no_row_but_advances_the_ledger(hub: Hub) -> 
     assert hub.rows("SELECT generation FROM bridge.ledger") == [(2,)]
 
 
-@pytest.mark.parametrize("generation", [1, 2], ids=["older", "equal"])
-def test_a_stale_bundle_is_dropped_and_status_never_goes_backward(hub: Hub, generation: int) -> None:
+def test_a_stale_bundle_is_dropped_and_status_never_goes_backward(hub: Hub) -> None:
     hub.take_in(clusters("a", 2, cluster("c", "new")))
     hub.apply("a", "clusters")
-    hub.take_in(clusters("a", generation, cluster("c", "old")))
-    assert hub.apply("a", "clusters") is None
-    assert hub.health() == {"c": "new"}
-    assert hub.inbox() == []
-    assert hub.counters("a")["stale"] == 1
-
-
-class Interleaved:
-    """An apply that stops where the test wants it: on a lock of the site's row that the test holds."""
-
-    def __init__(self, hub: Hub, site: str, type_: str) -> None:
-        self.hub = hub
-        self.conn = hub.connect()
-        self.outcome: list[Version | Exception | None] = []
-        self._thread = threading.Thread(target=self._run, args=(site, type_))
-
-    def _run(self, site: str, type_: str) -> None:
-        try:
-            self.outcome.append(apply_bundle(self.conn, self.hub.grant, site, type_, ""))
-        except Exception as error:
-            self.outcome.append(error)
-
-    def start_until_blocked(self) -> None:
-        self._thread.start()
-        watcher = self.hub.connect()
-        watcher.autocommit = True
-        pid = self.conn.info.backend_pid
-        while watcher.execute("SELECT pg_blocking_pids(%s) = '{}'", (pid,)).fetchone() == (True,):
-            assert self._thread.is_alive(), f"the apply ended with {self.outcome} and was never blocked"
-
-    def join(self) -> Version | Exception | None:
-        self._thread.join(30)
-        return self.outcome[0]
-
-
-def test_h35_a_newer_version_that_arrives_during_an_apply_stays(hub: Hub) -> None:
-    hub.take_in(clusters("a", 1, cluster("c", "first")))
-    hub.apply("a", "clusters")
-    hub.take_in(clusters("a", 2, cluster("c", "second")))
-    blocker = hub.connect()
-    blocker.execute("SELECT 1 FROM status.cluster WHERE site = 'a' FOR UPDATE")
-    applying = Interleaved(hub, "a", "clusters")
-    applying.start_until_blocked()
-    hub.take_in(clusters("a", 3, cluster("c", "third")))  # intake does not wait for the apply
-    blocker.commit()
-    assert applying.join() == Version(1, 2)
-    assert hub.inbox() == [("a", "clusters", 3)]
-    assert hub.health() == {"c": "second"}
-    assert hub.apply("a", "clusters") == Version(1, 3)
-    assert hub.health() == {"c": "third"}
-    assert hub.counters("a") == {
-        "received": 3, "conflated": 0, "rejected": 0, "stale": 0, "applied": 3, "quarantined": 0,
-    }  # fmt: skip
-
-
-def test_h34_the_dependency_is_checked_again_inside_the_apply(hub: Hub) -> None:
-    """The base's row is being written by another transaction: the apply waits for it and then sees what it left."""
-    hub.take_in(clusters("a", 1, cluster("c")))
-    hub.apply("a", "clusters")
-    hub.take_in(compliance("a", 1, 2, verdict("c")))
-    base = hub.connect()
-    base.execute("UPDATE bridge.ledger SET generation = 2 WHERE type = 'clusters'")
-    applying = Interleaved(hub, "a", "compliance")
-    applying.start_until_blocked()
-    base.rollback()
-    assert applying.join() is None
-    assert hub.rows("SELECT 1 FROM status.compliance") == []
-    assert hub.inbox() == [("a", "compliance", 1)]
-
-
-def test_h34_the_base_cannot_change_while_its_dependent_is_applied(hub: Hub) -> None:
-    hub.take_in(clusters("a", 1, cluster("c")), compliance("a", 1, None, verdict("c")))
-    hub.apply("a", "clusters")
-    hub.apply("a", "compliance")
-    hub.take_in(compliance("a", 2, 1, verdict("c", state="broken")))
-    blocker = hub.connect()
-    blocker.execute("SELECT 1 FROM status.compliance FOR UPDATE")
-    applying = Interleaved(hub, "a", "compliance")
-    applying.start_until_blocked()
-    base = hub.connect()
-    with pytest.raises(psycopg.errors.LockNotAvailable):
-        base.execute("SELECT 1 FROM bridge.ledger WHERE type = 'clusters' FOR UPDATE NOWAIT")
-    base.rollback()
-    blocker.commit()
-    assert applying.join() == Version(1, 2)
+    for dropped, generation in ((1, 1), (2, 2)):
+        hub.take_in(clusters("a", generation, cluster("c", "old")))
+        assert hub.apply("a", "clusters") is None
+        assert hub.health() == {"c": "new"}
+        assert hub.inbox() == []
+        assert hub.counters("a")["stale"] == dropped
 
 
 def test_g6_a_dependent_waits_until_its_base_is_applied(hub: Hub) -> None:
@@ -231,7 +152,7 @@ def test_h01_a_takeover_during_an_apply_rolls_it_back(hub: Hub) -> None:
     hub.take_in(clusters("a", 2, cluster("c", "second")))
     blocker = hub.connect()
     blocker.execute("SELECT 1 FROM status.cluster FOR UPDATE")
-    applying = Interleaved(hub, "a", "clusters")
+    applying = Interleaved(hub, "clusters", "a")
     applying.start_until_blocked()
     hub.take_over()
     blocker.commit()
@@ -239,37 +160,80 @@ def test_h01_a_takeover_during_an_apply_rolls_it_back(hub: Hub) -> None:
     assert hub.health() == {"c": "first"}
 
 
-@pytest.mark.parametrize(
-    ("rows", "error"),
-    [
-        ([cluster("c") | {"revision": "many"}], psycopg.DataError),
-        ([cluster("c") | {"health": None}], psycopg.IntegrityError),
-        ([cluster("c"), cluster("c")], psycopg.IntegrityError),
-        ([cluster("nul\x00")], psycopg.DataError),
-        ([{"name": "c"}], Invalid),
-    ],
-    ids=["type", "null", "twice", "nul", "column"],
-)
-def test_data_that_cannot_be_written_fail_whole_and_leave_the_connection_usable(
-    hub: Hub, rows: list[dict[str, Any]], error: type[Exception]
-) -> None:
+UNWRITABLE: dict[str, tuple[list[Any], type[Exception]]] = {
+    "type": ([cluster("c") | {"revision": "many"}], psycopg.DataError),
+    "null": ([cluster("c") | {"health": None}], psycopg.IntegrityError),
+    "twice": ([cluster("c"), cluster("c")], Invalid),
+    "nul": ([cluster("nul\x00")], psycopg.DataError),
+    "column": ([{"name": "c"}], Invalid),
+    "row": (["c"], Invalid),
+    "list": ([cluster("c") | {"health": ["ok"]}], Invalid),
+    "key": ([cluster("c") | {"name": {}}], Invalid),
+}
+
+
+def test_data_that_cannot_be_written_fail_whole_and_leave_the_connection_usable(hub: Hub) -> None:
     hub.take_in(clusters("a", 1, cluster("good")))
     hub.apply("a", "clusters")
-    hub.take_in(clusters("a", 2, cluster("good", "bad"), *rows))
-    with pytest.raises(error):
-        hub.apply("a", "clusters")
-    assert hub.health() == {"good": "ok"}
-    assert hub.inbox() == [("a", "clusters", 2)]
+    for generation, (rows, error) in enumerate(UNWRITABLE.values(), 2):
+        hub.take_in(clusters("a", generation, cluster("good", "bad"), *rows))
+        with pytest.raises(error):
+            hub.apply("a", "clusters")
+        assert hub.health() == {"good": "ok"}
+        assert hub.inbox() == [("a", "clusters", generation)]
+
+
+def test_what_is_no_list_of_rows_deletes_nothing(hub: Hub) -> None:
+    hub.take_in(clusters("a", 1, cluster("good")))
+    hub.apply("a", "clusters")
+    for generation, document in enumerate([b"{}", b"null", b"3", b'"text"', b"[", b""], 2):
+        hub.take_in(clusters("a", generation, raw=document))
+        with pytest.raises(Invalid):
+            hub.apply("a", "clusters")
+        assert hub.health() == {"good": "ok"}
+
+
+def test_values_arrive_as_they_were_sent(hub: Hub) -> None:
+    odd = ["tab\tnew\nline\rback\\slash", "\\N", "\\.", "", "ünïcode 🚂", "quote'\"", " ", "\\"]
+    hub.take_in(clusters("a", 1, *[cluster(name, health=name) for name in odd]))
+    hub.apply("a", "clusters")
+    assert hub.health() == {name: name for name in odd}
+    hub.take_in(clusters("a", 2, *[cluster(name, health=name) for name in odd]))
+    hub.apply("a", "clusters")
+    assert hub.rows("SELECT rows_written FROM bridge.counter") == [(len(odd),)]
 
 
 def test_quarantine_keeps_the_payload_and_moves_only_the_version_that_failed(hub: Hub) -> None:
     bad = clusters("a", 1, raw=b"broken")
-    plan, arrived = hub.plan([bad])
-    take_in(hub.conn, hub.grant, GROUP, plan, arrived, [], {"a": 1})
-    assert quarantine_bundle(hub.conn, hub.grant, "a", "clusters", "", Version(1, 1), "not JSON")
-    assert hub.rows("SELECT payload, reason, headers, position FROM bridge.quarantine") == [
-        (b"broken", "not JSON", bad.headers(), 1)
-    ]
-    hub.take_in(clusters("a", 2, cluster("c")))
-    assert not quarantine_bundle(hub.conn, hub.grant, "a", "clusters", "", Version(1, 1), "not JSON")
+    hub.take_in(bad)
+    outcome, reason = apply_or_set_aside(hub.conn, hub.grant, hub.types, "clusters", "a", Version(1, 1))
+    assert outcome.verdict is Verdict.SET_ASIDE
+    [(payload, said, headers, position, state)] = hub.rows(
+        "SELECT payload, reason, headers, position, state FROM bridge.quarantine"
+    )
+    assert (payload, said, headers, position, state) == (b"broken", reason, bad.headers(), 1, "open")
+    assert "not JSON" in reason
+    hub.take_in(clusters("a", 2, raw=b"newer"))
+    with pytest.raises(Invalid):
+        apply_or_set_aside(hub.conn, hub.grant, hub.types, "clusters", "a", Version(1, 1))
     assert hub.inbox() == [("a", "clusters", 2)]
+
+
+@pytest.mark.parametrize(
+    ("error", "elsewhere"),
+    [
+        (psycopg.OperationalError("gone"), True),
+        (psycopg.errors.DeadlockDetected("ring"), True),
+        (psycopg.errors.UndefinedTable("not migrated"), True),
+        (Retryable("wave", "lost", "again"), True),
+        (OSError("no route"), True),
+        (psycopg.errors.CheckViolation("no"), False),
+        (psycopg.errors.RaiseException("a trigger says no"), False),
+        (psycopg.DataError("no number"), False),
+        (Invalid("rows", "none", "send some"), False),
+        (KeyError("name"), False),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_whose_fault_a_failure_is(error: Exception, elsewhere: bool) -> None:
+    assert is_elsewhere(error) is elsewhere

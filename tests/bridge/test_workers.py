@@ -3,49 +3,23 @@
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import psycopg
 import pytest
+from bridge_apply import Run, runner
 from bridge_hub import Hub, cluster, clusters, compliance, event, events, verdict
 
-from trunkline.bridge.workers import Workers, waiting_for
-from trunkline.core.bundle import Bundle
-from trunkline.core.clock import SystemClock
 from waiting import eventually
 
 
-class Running:
-    def __init__(self, hub: Hub, count: int) -> None:
-        self.hub = hub
-        self.fenced = threading.Event()
-        self.workers = Workers(hub.dsn, hub.grant, count, SystemClock(), self.fenced.set)
-        self.workers.start()
-
-    def arrive(self, *bundles: Bundle) -> None:
-        self.hub.take_in(*bundles)
-        self.workers.notice([waiting_for(bundle, time.time()) for bundle in bundles])
-
-    def until_empty(self) -> None:
-        eventually(lambda: self.hub.inbox() == [])
-
-
 @pytest.fixture
-def run(hub: Hub) -> Iterator[Callable[..., Running]]:
-    started: list[Running] = []
-
-    def start(count: int = 3) -> Running:
-        started.append(Running(hub, count))
-        return started[-1]
-
-    yield start
-    for running in started:
-        running.workers.stop()
-        assert not any(t.name.startswith("db-worker") for t in threading.enumerate())
+def run(hub: Hub) -> Iterator[Run]:
+    with runner(hub) as start:
+        yield start
 
 
-def test_what_waits_in_the_inbox_at_the_start_is_applied(hub: Hub, run: Callable[..., Running]) -> None:
+def test_what_waits_in_the_inbox_at_the_start_is_applied(hub: Hub, run: Run) -> None:
     hub.take_in(compliance("a", 1, 1, verdict("c")), clusters("a", 1, cluster("c")), events("b", 1, event(1)))
     run().until_empty()
     assert hub.health() == {"c": "ok"}
@@ -53,14 +27,14 @@ def test_what_waits_in_the_inbox_at_the_start_is_applied(hub: Hub, run: Callable
     assert hub.rows("SELECT site, id FROM status.event") == [("b", "e1")]
 
 
-def test_a_bundle_nobody_noticed_is_found_by_the_next_scan(hub: Hub, run: Callable[..., Running]) -> None:
+def test_a_bundle_nobody_noticed_is_found_by_the_next_scan(hub: Hub, run: Run) -> None:
     running = run()
     hub.take_in(clusters("a", 1, cluster("c")))
     running.until_empty()
     assert hub.health() == {"c": "ok"}
 
 
-def test_g6_a_dependent_is_parked_until_its_base_comes_and_costs_no_worker(hub: Hub, run: Callable[..., Running]) -> None:
+def test_g6_a_dependent_is_parked_until_its_base_comes_and_costs_no_worker(hub: Hub, run: Run) -> None:
     running = run(count=1)
     running.arrive(compliance("a", 1, 1, verdict("c")))
     running.arrive(clusters("b", 1, cluster("other")))
@@ -71,20 +45,7 @@ def test_g6_a_dependent_is_parked_until_its_base_comes_and_costs_no_worker(hub: 
     assert hub.rows("SELECT state FROM status.compliance") == [("compliant",)]
 
 
-def test_a_burst_of_many_sites_and_types_at_once_is_all_applied(hub: Hub, run: Callable[..., Running]) -> None:
-    sites = [f"s{n:03}" for n in range(120)]
-    burst = [
-        bundle
-        for site in sites
-        for bundle in (compliance(site, 1, 1, verdict("c")), clusters(site, 1, cluster("c")), events(site, 1, event(1)))
-    ]
-    run().arrive(*burst)
-    eventually(lambda: hub.rows("SELECT count(*) FROM bridge.inbox") == [(0,)], 60)
-    for table in ("cluster", "compliance", "event"):
-        assert hub.rows(f"SELECT site FROM status.{table} ORDER BY site") == [(site,) for site in sites]
-
-
-def test_poison_is_quarantined_and_costs_only_itself(hub: Hub, run: Callable[..., Running]) -> None:
+def test_poison_is_quarantined_and_costs_only_itself(hub: Hub, run: Run) -> None:
     running = run(count=1)
     running.arrive(clusters("bad", 1, raw=b"[{"), clusters("good", 1, cluster("c")), events("bad", 1, event(1)))
     running.until_empty()
@@ -99,7 +60,7 @@ def test_poison_is_quarantined_and_costs_only_itself(hub: Hub, run: Callable[...
     assert hub.health("bad") == {"mended": "ok"}
 
 
-def test_one_hung_apply_holds_one_worker(hub: Hub, run: Callable[..., Running]) -> None:
+def test_one_hung_apply_holds_one_worker(hub: Hub, run: Run) -> None:
     hub.take_in(clusters("hung", 1, cluster("c")))
     hub.apply("hung", "clusters")
     blocker = hub.connect()
@@ -115,7 +76,7 @@ def test_one_hung_apply_holds_one_worker(hub: Hub, run: Callable[..., Running]) 
     assert hub.health("hung") == {"c": "bad"}
 
 
-def test_h01_workers_of_a_past_holder_stop_and_say_so(hub: Hub, run: Callable[..., Running]) -> None:
+def test_h01_workers_of_a_past_holder_stop_and_say_so(hub: Hub, run: Run) -> None:
     running = run()
     plan_holder = hub.grant
     hub.take_in(clusters("a", 1, cluster("c")))
@@ -129,7 +90,7 @@ def test_h01_workers_of_a_past_holder_stop_and_say_so(hub: Hub, run: Callable[..
     assert hub.health() == {"c": "ok"}
 
 
-def test_workers_go_on_after_the_database_threw_them_out(hub: Hub, run: Callable[..., Running]) -> None:
+def test_workers_go_on_after_the_database_threw_them_out(hub: Hub, run: Run) -> None:
     running = run()
     running.arrive(clusters("a", 1, cluster("c")))
     running.until_empty()
@@ -144,7 +105,7 @@ def test_workers_go_on_after_the_database_threw_them_out(hub: Hub, run: Callable
     assert hub.rows("SELECT count(*) FROM status.cluster") == [(21,)]
 
 
-def test_every_message_is_accounted_for(hub: Hub, run: Callable[..., Running]) -> None:
+def test_every_message_is_accounted_for(hub: Hub, run: Run) -> None:
     running = run()
     for generation in range(1, 40):
         running.arrive(
@@ -155,3 +116,32 @@ def test_every_message_is_accounted_for(hub: Hub, run: Callable[..., Running]) -
     c = hub.counters("a")
     assert c["received"] == 39 * 2 + 1
     assert c["received"] == c["conflated"] + c["stale"] + c["applied"] + c["quarantined"] + c["rejected"]
+
+
+def test_a_bundle_lingers_so_that_others_are_applied_with_it(hub: Hub, run: Run) -> None:
+    running = run(linger_seconds=1.0)
+    running.arrive(clusters("a", 1, cluster("c")))
+    running.until_empty()
+    [(waited,)] = hub.rows(
+        "SELECT extract(epoch FROM l.applied_at - s.first)::float8 FROM bridge.ledger AS l,"
+        " (SELECT min(updated_at) AS first FROM status.transport) AS s"
+    )
+    assert waited >= 0.9
+
+
+def test_a_site_that_was_deleted_begins_anew(hub: Hub, run: Run) -> None:
+    running = run(1)
+    running.arrive(clusters("a", 9, cluster("c")), compliance("a", 9, 9, verdict("c")))
+    running.until_empty()
+    running.until(lambda: hub.rows("SELECT 1 FROM bridge.site WHERE site = 'a'"))
+    running.until(lambda: "a" in running.workers._scan._sites)
+    for table in ("bridge.ledger", "bridge.site", "status.cluster", "status.compliance"):
+        hub.conn.execute(f"DELETE FROM {table} WHERE site = 'a'")
+    hub.conn.commit()
+    running.until(lambda: "a" not in running.workers._scan._sites)
+    running.arrive(compliance("a", 2, 3, verdict("c")))
+    running.until(lambda: running.workers.sizes()["parked"] == 1)
+    assert hub.inbox() == [("a", "compliance", 2)]
+    running.arrive(clusters("a", 3, cluster("c")))
+    running.until_empty()
+    assert hub.rows("SELECT generation FROM bridge.ledger ORDER BY type") == [(3,), (2,)]

@@ -36,7 +36,9 @@ def commands(group: Any, *words: str) -> Iterator[tuple[tuple[str, ...], Any]]:
 
 COMMANDS = dict(commands(typer.main.get_command(app)))
 # They run until they are told to stop, or write one file: there is nothing to say in JSON.
-WITHOUT_JSON = {("node", "run"), ("pipeline", "run"), ("pipeline", "prepare"), ("config", "schema"), ("config", "init")}
+WITHOUT_JSON = {
+    ("bridge", "run"), ("node", "run"), ("pipeline", "run"), ("pipeline", "prepare"), ("config", "schema"), ("config", "init"),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)

@@ -367,7 +367,7 @@ def test_a_node_s_api_is_asked_for_the_same(dsn: str, monkeypatch: pytest.Monkey
         (of_all,) = document("sync", "--all")["requests"]
         unknown = error("peek", "nothing")
     assert [_timeless(found) for found in by_api] == [_timeless(found) for found in by_database]
-    assert (asked["destinations"], of_all["destinations"]) == (["lyon"], ["paris"])
+    assert (asked["destinations"], of_all["destinations"]) == (["lyon"], ["lyon", "paris"])
     assert (unknown.what, unknown.why) == ("queue 'nothing'", "there is none of this name")
 
 

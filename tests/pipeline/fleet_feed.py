@@ -48,6 +48,11 @@ def events(site: str, generation: int, *ids: str) -> Message:
     return _message(site, "events", Mode.APPEND, generation, rows)
 
 
+def changes(site: str, generation: int, **kinds: Any) -> Message:
+    """A hybrid bundle of managed clusters: what was created, updated, deleted."""
+    return _message(site, "managed-clusters", Mode.HYBRID, generation, kinds)
+
+
 def forged(site: str, victim: str, generation: int) -> Message:
     headers, data = clusters(victim, generation, "forged")
     return {**headers, "ce_id": f"forged-by-{site}"}, data

@@ -13,6 +13,7 @@ from fleet_feed import (
     CLIENT,
     Feed,
     Model,
+    changes,
     clusters,
     compliance,
     events,
@@ -25,14 +26,18 @@ from fleet_feed import (
 from psycopg.types.json import Jsonb
 
 from trunkline.bridge.plan import Plan, commit_plan, open_plan, read_offsets
+from trunkline.bridge.shipped import SHIPPED
 from trunkline.bridge.workers import Workers
 from trunkline.core.clock import SystemClock
+from trunkline.core.config import BridgeConfig
 from trunkline.core.errors import Terminal
 from trunkline.db.lease import acquire, connect_fenced
 from trunkline.pipeline.conflate import Conflated, Survivor
 from trunkline.pipeline.intake import Intake, require_all_read
 from trunkline.pipeline.queue_source import Settings
 from trunkline.pipeline.session import Spark
+from trunkline.queues.consumers import detach_idle
+from trunkline.queues.kinds import Kind
 from waiting import eventually
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
@@ -49,9 +54,10 @@ class Running:
         grant = acquire(self.conn, "bridge", 600.0)
         assert grant is not None
         self.grant = grant
-        self.workers = Workers(dsn, grant, 2, SystemClock(), lambda: None)
+        bridge = BridgeConfig(workers=2)
+        self.workers = Workers(dsn, grant, SHIPPED, bridge, SystemClock(), lambda: None)
         settings = Settings(dsn, CLIENT, GROUP, grant, spark.cores, max_entries=200)
-        self.intake = Intake(spark, settings, 0.1, folder / "checkpoints", self.workers, SystemClock())
+        self.intake = Intake(spark, settings, 0.1, folder / "checkpoints", self.workers, SHIPPED, bridge.waiting_rows)
         self.workers.start()
         stack.callback(self.workers.stop)
         stack.callback(self.intake.stop)
@@ -95,7 +101,7 @@ def test_status_is_what_one_message_after_the_other_would_leave(run: Callable[[]
     assert status_of(dsn) == model.status()
     with psycopg.connect(dsn) as conn:
         sums = conn.execute(
-            "SELECT sum(received), sum(conflated + rejected + stale + applied + quarantined) FROM bridge.counter"
+            "SELECT sum(received), sum(conflated + rejected + stale + applied + quarantined + discarded) FROM bridge.counter"
         ).fetchone()
         [(junk, reasons)] = conn.execute(
             "SELECT count(*), count(*) FILTER (WHERE reason LIKE '%not its sender%') FROM bridge.quarantine"
@@ -188,10 +194,10 @@ def test_g7_a_batch_with_a_message_missing_is_not_taken_in(run: Callable[[], Run
 
 def test_g7_counts_are_proved_per_queue() -> None:
     plan = Plan({}, {"p": 3, "q": 2})
-    whole = [Survivor("p", 2, "a", "{}", b"", 2), Survivor("q", 1, "b", "{}", b"", 1)]
+    whole = [Survivor("p", 2, "a", {}, b"", 2), Survivor("q", 1, "b", {}, b"", 1)]
     require_all_read(plan, Conflated(whole))
     with pytest.raises(Terminal):
-        require_all_read(plan, Conflated([Survivor("p", 2, "a", "{}", b"", 3)]))
+        require_all_read(plan, Conflated([Survivor("p", 2, "a", {}, b"", 3)]))
 
 
 def test_a_new_queue_is_found_by_a_running_query(run: Callable[[], Running], feed: Feed, dsn: str) -> None:
@@ -202,3 +208,43 @@ def test_a_new_queue_is_found_by_a_running_query(run: Callable[[], Running], fee
     feed.put("new", clusters("new", 1, "y"))
     running.until_taken_in(a=2, new=2)
     assert status_of(dsn)["cluster"] == {("a", "x", 1), ("new", "y", 1)}
+
+
+def test_marks_of_a_queue_are_no_bundles_and_lost_entries_are_asked_for(
+    run: Callable[[], Running], feed: Feed, dsn: str
+) -> None:
+    running = run()
+    feed.put("a", changes("a", 1, create=[]), *[clusters("a", n, f"c{n}") for n in range(1, 5)])
+    with psycopg.connect(dsn) as conn:
+        for position, kind in ((2, Kind.START), (3, Kind.LAST), (4, Kind.LOST)):
+            headers = {"trunkline-lost": "7-9"} if kind is Kind.LOST else {}
+            mark = "UPDATE queues.receive SET type = %s, headers = %s, payload = '' WHERE position = %s"
+            conn.execute(mark, (int(kind), Jsonb(headers), position))
+    running.intake.start()
+    running.until(lambda: running.offsets() == {queue_of("a"): 6} and status_of(dsn)["cluster"] == {("a", "c4", 4)})
+    with psycopg.connect(dsn) as conn:
+        assert conn.execute("SELECT received, rejected FROM bridge.counter").fetchall() == [(2, 0)]
+        [wish] = conn.execute("SELECT site, reason FROM bridge.resync WHERE holds = 'managed-clusters'").fetchall()
+    assert wish == ("a", f"entries 7-9 of {queue_of('a')} never came")
+
+
+def test_a_bridge_that_was_away_too_long_goes_on_behind_what_is_gone_and_asks_for_it(
+    run: Callable[[], Running], feed: Feed, dsn: str
+) -> None:
+    running = run()
+    feed.put("a", clusters("a", 1, "one"))
+    running.intake.start()
+    running.until_taken_in(a=2)
+    running.intake.stop()
+    feed.put("a", *[events("a", n, f"e{n}") for n in range(1, 6)])
+    with psycopg.connect(dsn) as conn:
+        detach_idle(conn, 0.0)
+        conn.execute("UPDATE queues.queue SET tail = 4")
+        conn.execute("DELETE FROM queues.receive WHERE position <= 4")
+    running.intake.start()
+    running.until_taken_in(a=7)
+    assert status_of(dsn)["event"] == {("a", "e4"), ("a", "e5")}
+    with psycopg.connect(dsn) as conn:
+        [(site, type_, reason)] = conn.execute("SELECT site, type, reason FROM bridge.resync").fetchall()
+    assert (site, type_) == ("a", "clusters")
+    assert "entries up to 4" in reason

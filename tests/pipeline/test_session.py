@@ -24,6 +24,7 @@ def test_the_settings_that_must_precede_the_jvm_are_in_effect(spark: Spark) -> N
         "spark.driver.memory": "1g",
         "spark.sql.shuffle.partitions": cores,
         "spark.sql.session.timeZone": "UTC",
+        "spark.scheduler.mode": "FAIR",
     }
     assert {key: conf.get(key) for key in expected} == expected
     [row] = spark.session.sql("SELECT current_timezone() AS zone").collect()

@@ -22,6 +22,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 
 import trunkline
+from trunkline.api.bridge import offer_bridge
 from trunkline.api.docs import offer_docs
 from trunkline.api.endpoints import offer_events, offer_status
 from trunkline.api.gate import Gate, request_rate
@@ -74,6 +75,7 @@ def create_app(view: NodeView, api: ApiConfig = DEFAULTS, tracer: Tracer | None 
     offer_topology(app, view, threads)
     offer_trunk(app, view, threads)
     offer_queues(app, view, threads)
+    offer_bridge(app, view, threads)
     offer_store_reads(app, asking := Asking(view, threads))
     offer_store_writes(app, asking)
     offer_store_watch(app, asking, app.state.streams)

@@ -85,7 +85,7 @@ def offer_metrics(app: FastAPI, view: NodeView, registry: CollectorRegistry, thr
     registry.register(SPANS)
     views = {
         "status": view.status, "topology": view.topology, "trunk": view.trunk, "queues": lambda: view.queues.numbers(),
-        "store": lambda: view.store.areas(),
+        "bridge": lambda: view.bridge.numbers(), "store": lambda: view.store.areas(),
     }  # fmt: skip
     registry.register(ViewCollector(views, lambda: checks_of(view)))
 

@@ -2,7 +2,7 @@
 
 A number's last key names the gauge, the keys above it are the label `of`: status's {"tasks": {"tick": {"failures": 3}}}
 becomes `trunkline_status_failures{of="tasks.tick"} 3`. So one gauge holds the same number of every place, and sums are one
-query. Topology, trunk and queues have labels of their own. A view that fails takes only its own numbers away, and
+query. Topology, trunk, queues and bridge have labels of their own. A view that fails takes only its own numbers away, and
 `trunkline_view_answers` says so.
 """
 
@@ -17,6 +17,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from trunkline.api.bridgemetrics import bridge_metrics
 from trunkline.api.queuesmetrics import queues_metrics
 from trunkline.api.topologymetrics import topology_metrics, trunk_metrics
 from trunkline.core.errors import TrunklineError
@@ -28,6 +29,7 @@ _BY_LABELS: Mapping[str, Callable[[Mapping[str, Any]], Iterable[Metric]]] = {
     "topology": topology_metrics,
     "trunk": trunk_metrics,
     "queues": queues_metrics,
+    "bridge": bridge_metrics,
 }
 _LABELS = ("route", "method", "status")
 

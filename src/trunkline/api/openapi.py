@@ -19,7 +19,8 @@ JSON_BODY = {
 }
 _PROBLEM = {"$ref": "#/components/schemas/Problem"}
 GUARDED = (401, 403, 429, 500, 503)  # what may happen at every endpoint but the probes
-_ABOUT = """Put events in, see what the node does, and read, write and watch the replicated store.
+_ABOUT = """Put events in, see what the node does, what its queues hold and how every site's status is, and read, write and
+watch the replicated store.
 
 Errors are problem details (RFC 9457): `type` is for programs, `detail` and `next` are for people, and `instance` names the
 request by the id that the node's log carries too (`X-Request-Id`; send your own or take ours).

@@ -41,6 +41,8 @@ FOREIGN = Kind("foreign-page", 403, "Pages of other sites may not use this API")
 NOT_FOUND = Kind("not-found", 404, "There is no such thing here")
 NO_SITE = Kind("no-such-site", 404, "This node knows no other site of that name")
 NO_QUEUE = Kind("no-such-queue", 404, "This site has no queue of that name")
+NO_BRIDGE = Kind("no-bridge", 404, "This site's database has no status bridge")
+NO_STATUS = Kind("no-such-status", 404, "The bridge has nothing of this name")
 NO_AREA = Kind("no-such-area", 404, "This node is not in that area of the store")
 NO_KEY = Kind("no-such-key", 404, "Nothing is stored under this key")
 NOT_ALLOWED = Kind("method-not-allowed", 405, "The method does not fit this address")
@@ -54,8 +56,8 @@ TOO_SLOW = Kind("too-slow", 503, "The request took too long")
 UNAVAILABLE = Kind("unavailable", 503, "The node cannot do this now")
 
 KINDS = (
-    INVALID, MALFORMED, GONE, NO_TOKEN, FORBIDDEN, FOREIGN, NOT_FOUND, NO_SITE, NO_QUEUE, NO_AREA, NO_KEY, NOT_ALLOWED,
-    NOT_TAKEN, TOO_LARGE, TOO_MANY, DEFECT, FAILED, BUSY, TOO_SLOW, UNAVAILABLE,
+    INVALID, MALFORMED, GONE, NO_TOKEN, FORBIDDEN, FOREIGN, NOT_FOUND, NO_SITE, NO_QUEUE, NO_BRIDGE, NO_STATUS,
+    NO_AREA, NO_KEY, NOT_ALLOWED, NOT_TAKEN, TOO_LARGE, TOO_MANY, DEFECT, FAILED, BUSY, TOO_SLOW, UNAVAILABLE,
 )  # fmt: skip
 
 # The first type that fits gives the kind.

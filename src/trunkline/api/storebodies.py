@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, RootModel, ValidationError, model_validator
 from pydantic.json_schema import models_json_schema
 
+from trunkline.api.bridgemodels import ResyncWanted
 from trunkline.api.queuesmodels import SyncWanted
 from trunkline.api.storeview import Put
 from trunkline.core.address import check_dialled
@@ -79,7 +80,7 @@ class StorePeer(_Body):
         return [check_dialled(address) for address in self.addresses]
 
 
-BODIES: tuple[type[BaseModel], ...] = (StorePut, StorePuts, StoreTtls, StoreKeys, StorePeer, SyncWanted)
+BODIES: tuple[type[BaseModel], ...] = (StorePut, StorePuts, StoreTtls, StoreKeys, StorePeer, SyncWanted, ResyncWanted)
 
 
 def read_body(model: type[_M], body: bytes) -> _M:

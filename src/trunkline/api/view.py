@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+from trunkline.api.bridgeview import BridgeView
 from trunkline.api.queuesview import QueuesView
 from trunkline.api.storeview import StoreView
 from trunkline.core.health import Check
@@ -35,6 +36,9 @@ class NodeView(Protocol):
 
     @property
     def queues(self) -> QueuesView: ...
+
+    @property
+    def bridge(self) -> BridgeView: ...
 
     def checks(self) -> Sequence[Check]:
         """The node is ready when each of these is ok."""

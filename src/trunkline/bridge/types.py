@@ -14,6 +14,7 @@ from trunkline.core.errors import Invalid
 from trunkline.core.jsoncodec import loads
 
 Row = tuple[str | int | float | bool | None, ...]
+LONGEST_ID = 512  # bytes; an index of Postgres takes no entry above 2,700
 
 
 class Missing(StrEnum):
@@ -132,6 +133,8 @@ class Types(Mapping[str, BundleType]):
         versions = [bundle.version, *([bundle.dependency.version] if bundle.dependency else [])]
         if any(max(v.incarnation, v.generation, bundle.value or 0) > LARGEST for v in versions):
             raise Invalid(what, "a version above 2^63 cannot be kept", "count from the unix time, not from more")
+        if declared.mode is not Mode.COMPLETE and len(bundle.id.encode()) > LONGEST_ID:
+            raise Invalid(what, f"its id has more than {LONGEST_ID} bytes", "send a UUID")
         if "\x00" in bundle.id + bundle.time + bundle.session:
             raise Invalid(what, "a header holds a NUL character", "send text")
         return bundle

@@ -1,75 +1,70 @@
 """DB workers and their dispatcher: the apply half of the bridge, beside Spark and all the time.
 
-Each worker is a thread with a connection of its own. A free worker asks the units for a job, so it is there first and
-the bundle is chosen last. The units are fed from the inbox: by a full scan at the start and every second, and by
+Each worker is a thread with a connection of its own. A free worker asks the units for a wave, so it is there first and the
+bundles are chosen last. The units are fed from the inbox: by a full scan at the start and every second or so, and by
 `notice` right after each intake commit; what one of the two misses the other brings.
 
 W1  One hung or slow apply holds one worker; a statement ends by its timeout.
-W2  A bundle that fails for what it holds is tried again with backoff, then moved to quarantine: it costs only itself.
-W3  A failure that is not the bundle's (database down, deadlock) is waited out for as long as it takes.
-W4  `Fenced` in any thread stops them all and is told to the owner once.
+W2  After an error a wave goes site by site. Sites that fail by themselves are *suspects*: they take part in no wave until they
+    were applied, so they cost nobody else anything.
+W3  A bundle that fails for what it holds is tried again with backoff, then set aside: it costs only itself. Of several that
+    belong together each is tried alone first, to find it.
+W4  A failure that is not the bundle's (database down, deadlock, timeout) is waited out for as long as it takes.
+W5  `Fenced` in any thread stops them all and is told to the owner once.
+W6  What the units do not know right costs a look, never an apply: the transaction judges again.
 """
 
 from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import Any, Protocol
 
 import psycopg
 import structlog
 from psycopg.conninfo import make_conninfo
 
-from trunkline.bridge.apply import apply_bundle, quarantine_bundle
-from trunkline.bridge.shipped import SHIPPED
-from trunkline.bridge.units import Job, Units, Waiting
+from trunkline.bridge.apply import MOST_BUNDLES, Outcome, apply_wave, is_elsewhere
+from trunkline.bridge.judgement import Verdict
+from trunkline.bridge.scan import Scan, held_types
+from trunkline.bridge.setaside import apply_or_set_aside
+from trunkline.bridge.types import Types
+from trunkline.bridge.units import Job, Units, Waiting, Wave
 from trunkline.core.backoff import Backoff
-from trunkline.core.bundle import Bundle, Dependency, Version
+from trunkline.core.bundle import Mode
 from trunkline.core.clock import Clock
-from trunkline.core.errors import Fenced, Invalid
+from trunkline.core.config import BridgeConfig
+from trunkline.core.errors import Fenced
 from trunkline.db.lease import Grant, connect_fenced
 
 MAX_TRIES = 3
-RESCAN_SECONDS = 1.0
-STATEMENT_SECONDS = 30
+WAVE_SITES = 128
+LARGE_WAVE = 8 * 2**20
+LOOK_AGAIN_SECONDS = 1.0
 
-_POISON = (psycopg.DataError, psycopg.IntegrityError, Invalid)
-_SCAN_INBOX = """
-SELECT site, type, key, incarnation, generation, dependency_type, dependency_incarnation, dependency_generation,
-       extract(epoch FROM arrived_at)::float8
-  FROM bridge.inbox
-"""
-_SCAN_LEDGER = "SELECT site, type, incarnation, generation FROM bridge.ledger"
+_SIZE = "SELECT coalesce(sum(octet_length(data)), 0) FROM bridge.inbox WHERE type = %s AND site = ANY(%s)"
 
 log = structlog.get_logger(__name__)
 
 
-def waiting_for(bundle: Bundle, since: float) -> Waiting:
-    """What the units must know of a bundle that was just taken in."""
-    declared = SHIPPED[bundle.type]
-    key = declared.slot_key(bundle)
-    return Waiting(bundle.source, bundle.type, key, bundle.version, bundle.dependency, declared.priority, since)
+class Waves(Protocol):
+    def run(self, type_name: str, sites: Sequence[str]) -> list[Outcome]:
+        """`apply_wave` somewhere else; raises `Fenced` as it does, and anything else for any other failure."""
 
 
-def _scanned(row: tuple[Any, ...]) -> Waiting:
-    site, type_, key, incarnation, generation, needs, needs_incarnation, needs_generation, since = row
-    dependency = Dependency(needs, Version(needs_incarnation, needs_generation)) if needs else None
-    priority = SHIPPED[type_].priority if type_ in SHIPPED else 0
-    return Waiting(site, type_, key, Version(incarnation, generation), dependency, priority, since)
-
-
-class _Connection:
+class Connection:
     """One thread's connection, made when it is needed and made anew after an error."""
 
-    def __init__(self, dsn: str) -> None:
-        self._dsn = dsn
+    def __init__(self, dsn: str, statement_seconds: float) -> None:
+        self._dsn, self._statement_ms = dsn, int(statement_seconds * 1000)
         self._conn: psycopg.Connection[Any] | None = None
 
     def get(self) -> psycopg.Connection[Any]:
         if self._conn is None or self._conn.closed:
             self._conn = connect_fenced(make_conninfo(self._dsn, connect_timeout=5))
-            self._conn.execute(f"SET statement_timeout = '{STATEMENT_SECONDS}s'")
+            self._conn.execute(f"SET statement_timeout = {self._statement_ms}")
             self._conn.commit()
         return self._conn
 
@@ -83,13 +78,25 @@ class _Connection:
 
 
 class Workers:
-    def __init__(self, dsn: str, grant: Grant, count: int, clock: Clock, on_fenced: Callable[[], None]) -> None:
-        self._grant, self._clock, self._on_fenced = grant, clock, on_fenced
-        self._units = Units()
+    def __init__(
+        self,
+        dsn: str,
+        grant: Grant,
+        types: Types,
+        config: BridgeConfig,
+        clock: Clock,
+        on_fenced: Callable[[], None],
+        waves: Waves | None = None,
+    ) -> None:
+        self._grant, self._types, self._clock, self._on_fenced, self._waves = grant, types, clock, on_fenced, waves
+        self._count = config.workers
+        self._units = Units(config.linger_seconds)
+        self._suspects: dict[tuple[str, str], int] = {}
         self._changed = threading.Condition()
+        self._scan = Scan(types, self._units, self._changed, clock)
         self._stopping = threading.Event()
-        self._connections = [_Connection(dsn) for _ in range(count + 1)]
-        bodies = [self._dispatch, *[self._work] * count]
+        self._connections = [Connection(dsn, config.statement_seconds) for _ in range(config.workers + 1)]
+        bodies = [self._dispatch, *[self._work] * config.workers]
         self._threads = [
             threading.Thread(target=self._guarded, args=(body, conn), name=f"db-worker-{n}", daemon=True)
             for n, (body, conn) in enumerate(zip(bodies, self._connections, strict=True))
@@ -100,11 +107,21 @@ class Workers:
             thread.start()
 
     def notice(self, waiting: Iterable[Waiting]) -> None:
-        """These are in the inbox now."""
+        """These are in the inbox now; their `since` is unix time."""
+        ahead = self._clock.wall() - self._clock.monotonic()
         with self._changed:
             for entry in waiting:
-                self._units.arrived(entry)
+                self._units.arrived(replace(entry, since=entry.since - ahead))
             self._changed.notify_all()
+
+    def backlog(self) -> int:
+        """Bundles that wait and are not complete ones."""
+        with self._changed:
+            return self._units.backlog()
+
+    def sizes(self) -> dict[str, int]:
+        with self._changed:
+            return self._units.sizes()
 
     def stop(self, seconds: float = 10.0) -> None:
         """Lets the applies in flight end; what does not end in time is cancelled and rolls back."""
@@ -122,7 +139,7 @@ class Workers:
         with self._changed:
             self._changed.notify_all()
 
-    def _guarded(self, body: Callable[[_Connection], None], conn: _Connection) -> None:
+    def _guarded(self, body: Callable[[Connection], None], conn: Connection) -> None:
         try:
             body(conn)
         except Fenced:
@@ -133,83 +150,141 @@ class Workers:
         finally:
             conn.close()
 
-    def _dispatch(self, conn: _Connection) -> None:
+    def _dispatch(self, conn: Connection) -> None:
         backoff = Backoff(0.2, 5.0, random.random)
         pause = 0.0
         while not self._stopping.wait(pause):
             try:
-                self._rescan(conn.get())
+                pause = self._scan.run(conn.get())
                 backoff.success()
-                pause = RESCAN_SECONDS
             except psycopg.Error as error:
+                conn.close()
                 pause = backoff.after_failure()
                 log.warning("inbox cannot be read", error=str(error).strip(), retry_seconds=round(pause, 2))
 
-    def _rescan(self, conn: psycopg.Connection[Any]) -> None:
-        """The ledger is read after the inbox: a bundle seen waiting is at most too new for it, never too old."""
-        inbox = conn.execute(_SCAN_INBOX).fetchall()
-        ledger = conn.execute(_SCAN_LEDGER).fetchall()
-        conn.rollback()
-        with self._changed:
-            for site, type_, incarnation, generation in ledger:
-                self._units.known(site, type_, Version(incarnation, generation))
-            for row in inbox:
-                self._units.arrived(_scanned(row))
-            self._changed.notify_all()
-
-    def _work(self, conn: _Connection) -> None:
+    def _work(self, conn: Connection) -> None:
         backoff = Backoff(0.2, 5.0, random.random)
-        while (job := self._next_job()) is not None:
+        while (wave := self._next_wave()) is not None:
+            left = {job.site: job for job in wave.jobs}
             try:
-                self._apply(conn.get(), job)
+                self._apply(conn, wave, left)
                 backoff.success()
             except Fenced:
                 raise
             except Exception as error:
                 conn.close()
                 pause = backoff.after_failure()
-                self._failed(job, pause, counts=False)
-                log.warning("apply waits", **_named(job), error=str(error).strip(), retry_seconds=round(pause, 2))
+                self._failed(left.values(), pause, counts=False)
+                reason = str(error).strip()
+                log.warning("apply waits", type=wave.type, sites=len(left), error=reason, retry_seconds=round(pause, 2))
                 self._stopping.wait(pause)
 
-    def _next_job(self) -> Job | None:
+    def _next_wave(self) -> Wave | None:
+        """Not more than this worker's share of what is ready, so that the others have theirs."""
         with self._changed:
             while not self._stopping.is_set():
                 now = self._clock.monotonic()
                 self._units.tick(now)
-                job = self._units.take()
-                if job is not None:
-                    return job
-                retry = self._units.next_retry()
-                self._changed.wait(max(0.0, retry - now) if retry is not None else None)
+                most = min(WAVE_SITES, 1 + self._units.sizes()["ready"] // self._count)
+                wave = self._units.take(now, most)
+                if wave is not None:
+                    return wave
+                due = self._units.next_due(now)
+                self._changed.wait(max(0.0, due - now) if due is not None else None)
         return None
 
-    def _apply(self, conn: psycopg.Connection[Any], job: Job) -> None:
+    def _apply(self, conn: Connection, wave: Wave, left: dict[str, Job]) -> None:
+        """Jobs leave `left` when the units have them back."""
+        together = [job.site for job in wave.jobs if (job.site, job.type) not in self._suspects]
+        if len(together) > 1:
+            try:
+                self._settle(self._run(conn.get(), wave.type, together), left)
+            except Fenced:
+                raise
+            except Exception as error:
+                if is_elsewhere(error) and not isinstance(error, psycopg.errors.QueryCanceled):
+                    raise
+                log.info("a wave goes site by site", type=wave.type, sites=len(together), reason=str(error).strip())
+            else:
+                together = []
+        alone = [site for site in together if site in left] + [job.site for job in wave.jobs if self._is_suspect(job)]
+        for site in alone:
+            if site in left and not self._stopping.is_set():
+                self._apply_alone(conn, left[site], left)
+        self._failed([left.pop(site) for site in list(left)], 0.0, counts=False)
+
+    def _is_suspect(self, job: Job) -> bool:
+        return (job.site, job.type) in self._suspects
+
+    def _run(self, conn: psycopg.Connection[Any], type_: str, sites: list[str]) -> list[Outcome]:
+        if self._waves is not None:
+            size = conn.execute(_SIZE, (type_, sites)).fetchone()
+            conn.rollback()
+            if size is not None and size[0] > LARGE_WAVE:
+                return self._waves.run(type_, sites)
+        return apply_wave(conn, self._grant, self._types, type_, sites)
+
+    def _apply_alone(self, conn: Connection, job: Job, left: dict[str, Job]) -> None:
         try:
-            applied = apply_bundle(conn, self._grant, job.site, job.type, job.key)
-        except _POISON as error:
-            self._poisoned(conn, job, error)
+            outcomes = [self._try_each(conn, job)] if job.tries + 1 >= MAX_TRIES else self._try_all(conn, job)
+        except Fenced:
+            raise
+        except psycopg.errors.QueryCanceled as error:
+            self._suspect(job, left, error, counts=False)
+        except Exception as error:
+            if is_elsewhere(error):
+                raise
+            self._suspect(job, left, error, counts=True)
         else:
-            self._finished(job, applied)
+            self._suspects.pop((job.site, job.type), None)
+            self._settle(outcomes, left)
 
-    def _poisoned(self, conn: psycopg.Connection[Any], job: Job, error: Exception) -> None:
-        reason = str(error).strip()
-        if job.tries + 1 < MAX_TRIES:
-            self._failed(job, Backoff(0.2, 5.0, random.random, job.tries).after_failure(), counts=True)
-            return
-        moved = quarantine_bundle(conn, self._grant, job.site, job.type, job.key, job.version, reason)
-        self._finished(job, None)
-        if moved:
-            log.error("bundle quarantined", **_named(job), reason=reason)
+    def _try_all(self, conn: Connection, job: Job) -> list[Outcome]:
+        return apply_wave(conn.get(), self._grant, self._types, job.type, [job.site])
 
-    def _finished(self, job: Job, applied: Version | None) -> None:
+    def _try_each(self, conn: Connection, job: Job) -> Outcome:
+        """The last try: one by one, until one cannot be written and is set aside."""
+        last = None
+        for _ in range(1 if job.mode is Mode.COMPLETE else MOST_BUNDLES):
+            if self._stopping.is_set():
+                break
+            outcome, reason = apply_or_set_aside(conn.get(), self._grant, self._types, job.type, job.site, job.version)
+            if outcome.verdict in (Verdict.NOTHING, Verdict.PARKED):
+                return last or outcome
+            last = outcome
+            if outcome.verdict is Verdict.SET_ASIDE:
+                log.error("bundle quarantined", **_named(job), reason=reason)
+                return outcome
+        return last or Outcome(job.site, Verdict.PARKED)
+
+    def _suspect(self, job: Job, left: dict[str, Job], error: Exception, counts: bool) -> None:
+        """Its pauses grow with every failure, so that many hung sites do not have all the workers all the time."""
+        before = self._suspects.get((job.site, job.type), 0)
+        self._suspects[job.site, job.type] = before + 1
+        pause = Backoff(0.2, 30.0, random.random, before).after_failure()
+        self._failed([left.pop(job.site)], pause, counts)
+        log.warning("apply is tried again", **_named(job), error=str(error).strip(), retry_seconds=round(pause, 2))
+
+    def _settle(self, outcomes: Iterable[Outcome], left: dict[str, Job]) -> None:
         with self._changed:
-            self._units.finished(job, applied)
+            for outcome in outcomes:
+                self._give_back(left.pop(outcome.site), outcome)
             self._changed.notify_all()
 
-    def _failed(self, job: Job, seconds: float, counts: bool) -> None:
+    def _give_back(self, job: Job, outcome: Outcome) -> None:
+        if outcome.verdict is Verdict.PARKED:
+            self._units.failed(job, self._clock.monotonic() + LOOK_AGAIN_SECONDS, counts=False)
+            return
+        if outcome.verdict is Verdict.SET_ASIDE and job.mode.is_ordered:
+            self._scan.hold(job.site, job.type)
+        self._units.finished(job, outcome.applied, outcome.named, outcome.upto)
+        for name in held_types(self._types, job.type, outcome.released):
+            self._units.release(job.site, name)
+
+    def _failed(self, jobs: Iterable[Job], seconds: float, counts: bool) -> None:
         with self._changed:
-            self._units.failed(job, self._clock.monotonic() + seconds, counts)
+            for job in jobs:
+                self._units.failed(job, self._clock.monotonic() + seconds, counts)
             self._changed.notify_all()
 
 

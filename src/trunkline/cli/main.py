@@ -16,8 +16,10 @@ from rich.markup import escape
 
 from trunkline import __version__
 from trunkline.cli import ca, config, doctor, node, pipeline, sim, token, topology, trunk
+from trunkline.cli.bridge import command as bridge
 from trunkline.cli.demo.command import demo, demo_application
 from trunkline.cli.dev import command as dev
+from trunkline.cli.fleet_load import fleet_load
 from trunkline.cli.kv import command as kv
 from trunkline.cli.options import JsonOption
 from trunkline.cli.queues import command as queues
@@ -46,6 +48,7 @@ app.command("doctor", rich_help_panel=_TRY)(doctor.doctor)
 app.add_typer(dev.app, name="dev", rich_help_panel=_TRY)
 app.add_typer(node.app, name="node", rich_help_panel=_RUN)
 app.add_typer(pipeline.app, name="pipeline", rich_help_panel=_RUN)
+app.add_typer(bridge.app, name="bridge", rich_help_panel=_RUN)
 app.add_typer(kv.app, name="kv", rich_help_panel=_RUN)
 app.add_typer(topology.app, name="topology", rich_help_panel=_RUN)
 app.add_typer(trunk.app, name="trunk", rich_help_panel=_RUN)
@@ -54,6 +57,7 @@ app.add_typer(config.app, name="config", rich_help_panel=_PREPARE)
 app.add_typer(ca.app, name="ca", rich_help_panel=_PREPARE)
 app.add_typer(token.app, name="token", rich_help_panel=_PREPARE)
 app.add_typer(sim.app, name="sim", rich_help_panel=_PROVE)
+app.command("fleet-load", rich_help_panel=_PROVE)(fleet_load)
 app.command("demo-application", hidden=True)(demo_application)
 
 

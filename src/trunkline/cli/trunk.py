@@ -160,21 +160,21 @@ def _print(tables: Tables) -> None:
 
 
 def _watch(ask: Callable[[], Seen], every: float, limit: float | None, as_json: bool) -> None:
-    looks = _looks(ask, every, limit)
+    seen_again = looks(ask, every, limit)
     if as_json:
-        for seen, _ in looks:
+        for seen, _ in seen_again:
             typer.echo(json.dumps(seen, ensure_ascii=False))
             sys.stdout.flush()
     elif sys.stdout.isatty():
-        _live(looks)
+        _live(seen_again)
     else:
-        for seen, before in looks:
+        for seen, before in seen_again:
             _print(tables(seen, before))
             typer.echo("")
             sys.stdout.flush()
 
 
-def _looks(ask: Callable[[], Seen], every: float, limit: float | None) -> Iterator[tuple[Seen, Before | None]]:
+def looks(ask: Callable[[], Seen], every: float, limit: float | None) -> Iterator[tuple[Seen, Before | None]]:
     """`limit` counts from the first answer: how long a node takes to answer is not the watcher's time."""
     seen, at = ask(), time.monotonic()
     yield seen, None
@@ -186,12 +186,12 @@ def _looks(ask: Callable[[], Seen], every: float, limit: float | None) -> Iterat
         yield seen, Before(before, max(at - then, 1e-3))
 
 
-def _live(looks: Iterator[tuple[Seen, Before | None]]) -> None:
+def _live(seen_again: Iterator[tuple[Seen, Before | None]]) -> None:
     from rich.console import Console
     from rich.live import Live
 
     with Live(console=Console(highlight=False), auto_refresh=False) as live:
-        for seen, before in looks:
+        for seen, before in seen_again:
             live.update(_screen(seen, tables(seen, before)), refresh=True)
 
 

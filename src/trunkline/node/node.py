@@ -26,6 +26,7 @@ from typing import Any
 import psycopg
 import structlog
 
+from trunkline.bridge.operating import BridgeOperating, types_of
 from trunkline.core.backoff import Backoff
 from trunkline.core.clock import SystemClock
 from trunkline.core.config import ProcessConfig
@@ -80,6 +81,7 @@ class Node:
         self._on_loop = views.OnLoop()
         self.store = NodeStoreView(self._core, self._peers, self._on_loop, self._now, self._do)
         self.queues = Operating(self._ingest.connection, config.queues)
+        self.bridge = BridgeOperating(self._ingest.connection, types_of(config.bridge))
         self._delivered: Counter[str] = Counter()
         self._newcomers: asyncio.Queue[set[str]] = asyncio.Queue()
         self._remembered: set[str] = set()

@@ -5,8 +5,12 @@ C1  A message that would be refused never displaces one that would not. So only 
 C2  Of equal versions the first to arrive stays, as in the inbox.
 C3  Every survivor carries how many messages it stands for, so one Spark job gives survivors, counts per site and the
     number of rows read.
+C4  Where intake tells a sender's runs apart (incarnation "auto"), only messages of one *stretch* are compared: those that
+    follow each other with the same session and with generations that do not go back. A message of generation 0 is a stretch
+    of its own, for it may begin a run. So whatever begins a run goes on, and what the run ends with.
+C5  Chunks are never conflated: each is a part of something else.
 
-The site is the authenticated sender, never what the headers say.
+The site is the authenticated sender, never what the headers say. Survivors come in the order of queue and position.
 """
 
 from __future__ import annotations
@@ -14,20 +18,26 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from trunkline.bridge.shipped import SHIPPED
-from trunkline.bridge.types import BundleType
-from trunkline.core.bundle import Mode
+from trunkline.bridge.types import BundleType, Types
+from trunkline.core.bundle import AUTO, Mode
+from trunkline.core.jsoncodec import loads
+from trunkline.pipeline.arrivals import HEADER_COLUMNS
+from trunkline.pipeline.newest import Newest
+from trunkline.queues.kinds import Kind
 
+# Up to this a plan with a shuffle takes Spark longer to make than a batch to be conflated by hand.
+HAND_ROWS = 5_000
 # Above this the window's sort costs more than a second pass.
 WINDOW_ROWS = 50_000
 
 _NUMBER = "[0-9]{1,18}"
+_BUNDLES = frozenset({Kind.LOG_ENTRY, Kind.SNAPSHOT})
 
 
 @dataclass(frozen=True)
@@ -35,9 +45,15 @@ class Survivor:
     queue: str
     position: int
     remote: str
-    headers: str
+    headers: dict[str, str]
     payload: bytes
-    copies: int
+    copies: int = 1
+    at: float | None = None
+    kind: Kind = Kind.LOG_ENTRY
+
+    @property
+    def is_bundle(self) -> bool:
+        return self.kind in _BUNDLES
 
 
 @dataclass(frozen=True)
@@ -46,10 +62,10 @@ class Conflated:
 
     def received(self) -> Counter[str]:
         """Messages per site."""
-        return self._sum((s.remote, s.copies) for s in self.survivors)
+        return self._sum((s.remote, s.copies) for s in self.survivors if s.is_bundle)
 
     def read(self) -> Counter[str]:
-        """Messages per queue."""
+        """Entries per queue, as far as all bundles of a site come from one."""
         return self._sum((s.queue, s.copies) for s in self.survivors)
 
     @staticmethod
@@ -61,61 +77,107 @@ class Conflated:
 
 
 def _as_declared(declared: BundleType) -> str:
-    depends = ""
+    allowed = [] if declared.needs_dependency else ["coalesce(ce_dependency, '') = ''"]
     if declared.depends_on:
-        depends = rf" OR ce_dependency RLIKE r'\A{re.escape(declared.depends_on)}@{_NUMBER}\.{_NUMBER}\z'"
-    return f"(ce_type = '{declared.name}' AND (coalesce(ce_dependency, '') = ''{depends}))"
+        allowed.append(rf"ce_dependency RLIKE r'\A{re.escape(declared.depends_on)}@{_NUMBER}\.{_NUMBER}\z'")
+    return f"(ce_type = '{declared.name}' AND ({' OR '.join(allowed)}))"
 
 
-def _in_order() -> str:
-    complete = [_as_declared(t) for t in SHIPPED.values() if t.mode is Mode.COMPLETE]
+def in_order(types: Types) -> str:
+    """A condition that holds only for complete bundles that intake accepts."""
+    complete = [_as_declared(t) for t in types.values() if t.mode is Mode.COMPLETE]
     number = rf"RLIKE r'\A{_NUMBER}\z'"
     return (
         f"coalesce(ce_mode = '{Mode.COMPLETE}' AND ce_source = remote AND ce_id <> ''"
-        f" AND ce_incarnation {number} AND ce_generation {number} AND ({' OR '.join(complete)}), false)"
+        f" AND (ce_incarnation {number} OR ce_incarnation = '{AUTO}') AND ce_generation {number}"
+        f" AND (coalesce(ce_value, '') = '' OR ce_value {number}) AND coalesce(ce_chunk, '') = ''"
+        " AND NOT contains(concat_ws('', ce_id, ce_time, ce_session), chr(0))"
+        f" AND ({' OR '.join(complete) or 'false'}), false)"
     )
 
 
 # Texts, not columns: each step of building a column is a call into the JVM, and a small batch would spend its time there.
-IN_ORDER = _in_order()
-_COLUMNS = ("queue", "position", "remote", "headers", "payload", "copies")
-_GROUP = "PARTITION BY remote, if(in_order, ce_type, NULL), if(in_order, 0, position)"
-_NEWEST = "try_cast(ce_incarnation AS BIGINT) DESC, try_cast(ce_generation AS BIGINT) DESC, position"
-_TOP = "max(struct(CAST(ce_incarnation AS BIGINT) AS i, CAST(ce_generation AS BIGINT) AS g, -position AS p))"
+_IS_AUTO = f"ce_incarnation = '{AUTO}'"
+_GENERATION = "try_cast(ce_generation AS BIGINT)"
+_INCARNATION = "coalesce(try_cast(ce_incarnation AS BIGINT), 0)"
+_SESSION = "coalesce(ce_session, '')"
+_IN_TURN = "OVER (PARTITION BY remote, ce_type, turned ORDER BY queue, position)"
+_TURNS = (
+    f"int(turned AND ({_GENERATION} = 0 OR lag({_GENERATION}, 1, 0) {_IN_TURN} = 0"
+    f" OR {_GENERATION} < lag({_GENERATION}, 1, 0) {_IN_TURN} OR {_SESSION} <> lag({_SESSION}, 1, '') {_IN_TURN})) AS turns"
+)
+_STRETCH = f"sum(turns) {_IN_TURN} AS stretch"
+# It begins as the other window does, so that one shuffle serves both.
+_GROUP = "PARTITION BY remote, ce_type, turned, stretch, in_order, if(in_order, NULL, queue), if(in_order, 0, position)"
+_NEWEST = f"{_INCARNATION} DESC, {_GENERATION} DESC, queue, position"
+_TOP = f"min_by(struct(queue, position), struct(-{_INCARNATION} AS i, -{_GENERATION} AS g, queue AS q, position AS p))"
+_NARROW = ("queue", "position", "remote", "ce_type", "ce_incarnation", "ce_generation", "ce_session", "messages")
 
 
-def by_window(batch: DataFrame) -> DataFrame:
-    """One shuffle with the payloads. A message that is not in order is a group of its own."""
-    return (
-        batch.selectExpr("*", f"{IN_ORDER} AS in_order")
-        .selectExpr("*", f"row_number() OVER ({_GROUP} ORDER BY {_NEWEST}) AS place", f"count(1) OVER ({_GROUP}) AS copies")
-        .where("place = 1")
-    )
+def _stretched(batch: DataFrame) -> DataFrame:
+    """C4: `stretch` counts the stretches of a site and type."""
+    return batch.selectExpr("*", _TURNS).selectExpr("*", _STRETCH)
 
 
-def by_two_phases(batch: DataFrame) -> DataFrame:
-    """The newest versions first, without payloads; then the rows that have them."""
-    newest = (
-        batch.where(IN_ORDER)
-        .groupBy("remote", "ce_type")
-        .agg(F.expr(f"-{_TOP}.p AS position"), F.expr("count(1) AS n"))
-        .select("remote", "position", "n")
-    )
-    joined = batch.join(F.broadcast(newest), ["remote", "position"], "left")
-    return joined.where(f"NOT {IN_ORDER} OR n IS NOT NULL").selectExpr("*", "coalesce(n, 1) AS copies")
+class Conflation:
+    """By the types of one hub. `by_window` and `by_two_phases` give the same survivors; their speed differs."""
+
+    def __init__(self, types: Types) -> None:
+        self.in_order = in_order(types)
+        self._newest = Newest.of(types)
+
+    def by_window(self, batch: DataFrame) -> DataFrame:
+        """One shuffle with the payloads. A message that is not in order is a group of its own."""
+        judged = batch.selectExpr("*", f"{self.in_order} AS in_order").selectExpr("*", f"in_order AND {_IS_AUTO} AS turned")
+        return (
+            _stretched(judged)
+            .selectExpr(
+                "*", f"row_number() OVER ({_GROUP} ORDER BY {_NEWEST}) AS place", f"sum(messages) OVER ({_GROUP}) AS copies"
+            )
+            .where("place = 1")
+        )
+
+    def by_two_phases(self, batch: DataFrame) -> DataFrame:
+        """The newest versions first, without payloads; then the rows that have them."""
+        known = batch.where(self.in_order).select(*_NARROW)
+        plain = known.where(f"NOT {_IS_AUTO}").groupBy("remote", "ce_type")
+        turned = _stretched(known.where(_IS_AUTO).selectExpr("*", "true AS turned")).groupBy("remote", "ce_type", "stretch")
+        best = (F.expr(f"{_TOP} AS best"), F.expr("sum(messages) AS n"))
+        newest = plain.agg(*best).select("best", "n").unionAll(turned.agg(*best).select("best", "n"))
+        named = newest.selectExpr("best.queue AS queue", "best.position AS position", "n")
+        joined = batch.join(F.broadcast(named), ["queue", "position"], "left")
+        return joined.where(f"NOT {self.in_order} OR n IS NOT NULL").selectExpr("*", "coalesce(n, messages) AS copies")
+
+    def conflate(self, batch: DataFrame, rows: int) -> Conflated:
+        """`rows` is what the plan promises; it only chooses the way."""
+        if rows <= HAND_ROWS:
+            return self._by_hand(_collected(batch.selectExpr("*", "messages AS copies")).survivors)
+        if rows < WINDOW_ROWS:
+            return _collected(self.by_window(batch))
+        kept = batch.persist()
+        try:
+            return _collected(self.by_two_phases(kept))
+        finally:
+            kept.unpersist()
+
+    def _by_hand(self, survivors: list[Survivor]) -> Conflated:
+        kept = self._newest.choose(("", s.remote, s.headers, s.copies) for s in survivors)
+        return Conflated([replace(survivors[number], copies=copies) for number, copies in kept.items()])
 
 
-def conflate(batch: DataFrame, rows: int) -> Conflated:
-    """`rows` is what the plan promises; it only chooses the way."""
-    if rows < WINDOW_ROWS:
-        return _collected(by_window(batch))
-    kept = batch.persist()
-    try:
-        return _collected(by_two_phases(kept))
-    finally:
-        kept.unpersist()
+_COLUMNS = ("queue", "position", "remote", "payload", "copies", "at", "kind", "headers", *HEADER_COLUMNS)
 
 
 def _collected(survivors: DataFrame) -> Conflated:
     table: Any = survivors.select(*_COLUMNS).toArrow()
-    return Conflated([Survivor(*row) for row in zip(*(table[name].to_pylist() for name in _COLUMNS), strict=True)])
+    rows = zip(*(table[name].to_pylist() for name in _COLUMNS), strict=True)
+    return Conflated(sorted((_survivor(*row) for row in rows), key=lambda s: (s.queue, s.position)))
+
+
+def _survivor(
+    queue: str, position: int, remote: str, payload: bytes, copies: int, at: float | None, kind: int, headers: str | None,
+    *known: str | None,
+) -> Survivor:  # fmt: skip
+    more = loads(headers) if headers else {}
+    named = {name: value for name, value in zip(HEADER_COLUMNS, known, strict=True) if value is not None}
+    return Survivor(queue, position, remote, {**more, **named}, payload, copies, at, Kind(kind))

@@ -3,6 +3,9 @@
 B1  Every start uses a new, empty checkpoint folder (H28); older folders are removed.
 B2  To drain, the running batch ends and the next one raises before it does anything.
 B3  A query that ended is started anew at the stored offsets, with backoff.
+B4  A query with a pool of its own gets its share of the cores, whatever other jobs there are.
+B5  The first batch of a query may be empty and have no plan: Spark asks for one, whether there is anything new or not.
+B6  A query has caught up when it saw all there was at its last look, and no batch is held up.
 """
 
 from __future__ import annotations
@@ -10,22 +13,28 @@ from __future__ import annotations
 import random
 import shutil
 import threading
+import time
 import uuid
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import structlog
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from trunkline.core.backoff import Backoff
 from trunkline.core.clock import Clock
-from trunkline.core.errors import Retryable
+from trunkline.core.errors import Invalid, Retryable, Terminal
+from trunkline.core.jsoncodec import loads
 
 # A batch that lasts longer is interrupted when the query stops, and rolls back.
 _DRAIN_SECONDS = 15.0
+# A batch that lasts longer is held up: nobody knows what came meanwhile.
+_SOON_SECONDS = 5.0
+_HOLD_SECONDS = 0.05
+_POOL = "spark.scheduler.pool"
 
 log = structlog.get_logger(__name__)
 
@@ -40,8 +49,11 @@ class BatchQuery:
         trigger_seconds: float,
         checkpoints: Path,
         take: Callable[[DataFrame], None],
+        pool: str | None = None,
     ) -> None:
         self.name = name
+        self._pool = pool
+        self._taking_since: float | None = None
         self._stream, self._checkpoints, self._take = stream, checkpoints, take
         self._trigger = f"{round(trigger_seconds * 1000)} milliseconds"
         self._query: StreamingQuery | None = None
@@ -53,14 +65,10 @@ class BatchQuery:
         folder = self._checkpoints / uuid.uuid4().hex
         folder.mkdir(parents=True)
         self._draining.clear()
-        self._query = (
-            self._stream()
-            .writeStream.queryName(f"{self.name}-{folder.name}")
-            .option("checkpointLocation", folder.as_uri())
-            .trigger(processingTime=self._trigger)
-            .foreachBatch(self._take_one)
-            .start()
-        )
+        stream = self._stream()
+        writer = stream.writeStream.queryName(f"{self.name}-{folder.name}").trigger(processingTime=self._trigger)
+        with _in_pool(stream.sparkSession, self._pool):
+            self._query = writer.option("checkpointLocation", folder.as_uri()).foreachBatch(self._take_one).start()
 
     def failure(self) -> str | None:
         query = self._query
@@ -68,6 +76,13 @@ class BatchQuery:
             return None
         error = query.exception()
         return _reason(str(error)) if error else "the query ended by itself"
+
+    def caught_up(self) -> bool:
+        query, since = self._query, self._taking_since
+        if query is None or not query.isActive or (since is not None and time.monotonic() - since > _SOON_SECONDS):
+            return False
+        progress = query.lastProgress
+        return progress is not None and all(_behind(source.latestOffset) == 0 for source in progress.sources)
 
     def stop(self) -> None:
         query, self._query = self._query, None
@@ -80,9 +95,48 @@ class BatchQuery:
 
     def _take_one(self, batch: DataFrame, _: int) -> None:
         with self._batch:
-            if self._draining.is_set():
-                raise Retryable("batch", "the query is stopping", "the next start takes it in")
-            self._take(batch)
+            self._taking_since = time.monotonic()
+            try:
+                self._require_running()
+                self._take(batch)
+            finally:
+                self._taking_since = None
+
+    def hold_while(self, is_full: Callable[[], bool]) -> None:
+        """For within a batch: it waits, and raises when the query stops."""
+        while is_full() and not self._draining.wait(_HOLD_SECONDS):
+            pass
+        self._require_running()
+
+    def _require_running(self) -> None:
+        if self._draining.is_set():
+            raise Retryable("batch", "the query is stopping", "the next start takes it in")
+
+
+def require_empty(batch: DataFrame, group: str) -> None:
+    """For a batch without a plan (B5)."""
+    if not batch.isEmpty():
+        raise Terminal("batch", f"group {group} has no open plan", "start the query anew")
+
+
+@contextmanager
+def _in_pool(session: SparkSession, pool: str | None) -> Iterator[None]:
+    """Whatever is started within runs in `pool`: a query takes it over from the thread that starts it."""
+    context = session.sparkContext
+    before = context.getLocalProperty(_POOL)
+    context.setLocalProperty(_POOL, pool)  # type: ignore[arg-type]
+    try:
+        yield
+    finally:
+        context.setLocalProperty(_POOL, before)  # type: ignore[arg-type]
+
+
+def _behind(reported: str | None) -> int | None:
+    """What the source said of itself."""
+    try:
+        return int(loads(reported or "{}")["behind"])
+    except (Invalid, KeyError, TypeError):
+        return None
 
 
 class Supervisor:
@@ -109,6 +163,9 @@ class Supervisor:
         elif (reason := self._query.failure()) is not None:
             self._query.stop()
             self._wait_after(reason)
+
+    def caught_up(self) -> bool:
+        return self._restart_at is None and self._query.caught_up()
 
     def stop(self) -> None:
         self._restart_at = None

@@ -15,9 +15,10 @@ Q4  With nothing new the answer is the start itself, to the letter: Spark compar
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,33 +38,20 @@ from trunkline.bridge.plan import FIRST_POSITION, Plan, commit_plan, open_plan, 
 from trunkline.core.jsoncodec import dumps
 from trunkline.db.lease import Grant, connect_fenced
 from trunkline.pipeline import queue_stream
+from trunkline.pipeline.arrivals import ARRIVALS, HEADER_COLUMNS, SCHEMA
 from trunkline.pipeline.queue_append import AppendSettings, QueueStreamWriter, QueueWriter
 from trunkline.pipeline.queue_stream import CONSUMER, QueueStreamReader, Ranges, StreamSettings
 from trunkline.pipeline.spread import pack, share_out
+from trunkline.queues.consumers import Detached, seen
 from trunkline.queues.reader import Received, heads, read
 
 FORMAT = "trunkline.queue"
-HEADER_COLUMNS = (
-    "ce_specversion", "ce_id", "ce_source", "ce_type", "ce_time", "ce_mode", "ce_incarnation", "ce_generation", "ce_dependency",
-)  # fmt: skip
-_SCHEMA = pa.schema(
-    [
-        ("queue", pa.string()),
-        ("position", pa.int64()),
-        ("remote", pa.string()),
-        *((name, pa.string()) for name in HEADER_COLUMNS),
-        ("headers", pa.string()),
-        ("payload", pa.binary()),
-    ]
-)
-SCHEMA = ", ".join(
-    f"{field.name} {({pa.int64(): 'BIGINT', pa.binary(): 'BINARY'}).get(field.type, 'STRING')}" for field in _SCHEMA
-)
 # Of both, what comes first ends an Arrow batch: few rows are slow, many large ones do not fit a worker.
 _BATCH_ROWS = 5_000
 _BATCH_BYTES = 8 << 20
 # Below this a second task costs more than it saves.
 _TASK_ROWS = 1_000
+_SEEN_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
@@ -98,6 +86,8 @@ class QueueReader(DataSourceStreamReader):
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._conn: psycopg.Connection[Any] | None = None
+        self._behind = 0
+        self._seen_next = 0.0
 
     def _connection(self) -> psycopg.Connection[Any]:
         if self._conn is None or self._conn.closed:
@@ -115,9 +105,12 @@ class QueueReader(DataSourceStreamReader):
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
         conn, settings = self._connection(), self._settings
+        self._be_seen(conn)
         plan = open_plan(conn, settings.group)
+        backlog = self._backlog(conn, start)
         if plan is None or not plan.rows() or not same_offsets(plan.start, start):
-            plan = self._next_plan(conn, start, limit)
+            plan = _next_plan(start, backlog, limit)
+        self._behind = sum(backlog.values()) - plan.rows()
         if not plan.rows():
             conn.rollback()
             return start
@@ -126,20 +119,23 @@ class QueueReader(DataSourceStreamReader):
         conn.rollback()
         return dict(plan.end)
 
-    def _next_plan(self, conn: psycopg.Connection[Any], start: dict[str, int], limit: ReadLimit) -> Plan:
+    def _be_seen(self, conn: psycopg.Connection[Any]) -> None:
+        """Also with nothing to read, or the bridge would be taken for gone. If it was, the next start finds out."""
+        if time.monotonic() >= self._seen_next:
+            self._seen_next = time.monotonic() + _SEEN_SECONDS
+            with suppress(Detached):
+                seen(conn, self._settings.client, self._settings.group)
+            conn.commit()
+
+    def _backlog(self, conn: psycopg.Connection[Any], start: dict[str, int]) -> dict[str, int]:
         known = heads(conn, self._settings.client)
         available = {**start, **{queue: head + 1 for queue, head in known.items() if head >= FIRST_POSITION}}
         require_forward(start, available)
-        backlog = {queue: end - start.get(queue, FIRST_POSITION) for queue, end in available.items()}
-        most = limit.max_rows if isinstance(limit, ReadMaxRows) else sum(backlog.values())
-        shares = share_out(backlog, most)
-        return Plan(start, {**start, **{q: start.get(q, FIRST_POSITION) + n for q, n in shares.items() if n}})
+        return {queue: end - start.get(queue, FIRST_POSITION) for queue, end in available.items()}
 
     def reportLatestOffset(self) -> dict[str, int]:
-        conn = self._connection()
-        ends = {queue: head + 1 for queue, head in heads(conn, self._settings.client).items()}
-        conn.rollback()
-        return ends
+        """How many entries wait behind the last plan."""
+        return {"behind": self._behind}
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
         plan = Plan(start, end)
@@ -154,6 +150,12 @@ class QueueReader(DataSourceStreamReader):
     def stop(self) -> None:
         if self._conn is not None:
             self._conn.close()
+
+
+def _next_plan(start: dict[str, int], backlog: dict[str, int], limit: ReadLimit) -> Plan:
+    most = limit.max_rows if isinstance(limit, ReadMaxRows) else sum(backlog.values())
+    shares = share_out(backlog, most)
+    return Plan(start, {**start, **{q: start.get(q, FIRST_POSITION) + n for q, n in shares.items() if n}})
 
 
 def _batches(conn: psycopg.Connection[Any], pieces: Sequence[tuple[str, int, int]]) -> Iterator[pa.RecordBatch]:
@@ -172,13 +174,14 @@ def _batches(conn: psycopg.Connection[Any], pieces: Sequence[tuple[str, int, int
 
 def _row(queue: str, entry: Received) -> tuple[Any, ...]:
     known = (entry.headers.get(name) for name in HEADER_COLUMNS)
-    return queue, entry.position, entry.remote, *known, dumps(entry.headers).decode(), entry.payload
+    headers = dumps(entry.headers).decode()
+    return queue, entry.position, entry.remote, *known, headers, entry.payload, None, int(entry.kind), 1
 
 
 def _batch(rows: list[tuple[Any, ...]]) -> pa.RecordBatch:
     columns = zip(*rows, strict=True)
-    arrays = [pa.array(values, field.type) for values, field in zip(columns, _SCHEMA, strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, schema=_SCHEMA)
+    arrays = [pa.array(values, field.type) for values, field in zip(columns, ARRIVALS, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=ARRIVALS)
 
 
 class QueueSource(DataSource):

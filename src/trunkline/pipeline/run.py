@@ -18,6 +18,9 @@ from pathlib import Path
 import psycopg
 import structlog
 
+from trunkline.bridge.declared import check_tables, read_types
+from trunkline.bridge.shipped import SHIPPED
+from trunkline.bridge.types import Types
 from trunkline.core.backoff import Backoff
 from trunkline.core.clock import SystemClock
 from trunkline.core.config import BridgeConfig, LogConfig, ProcessConfig
@@ -27,7 +30,7 @@ from trunkline.core.logs import configure_logs
 from trunkline.db.keeper import LeaseKeeper
 from trunkline.db.lease import STANDBY_TERMS, Grant
 from trunkline.db.migrate import migrate
-from trunkline.pipeline.halves import Halves
+from trunkline.pipeline.halves import Halves, require_input
 from trunkline.pipeline.scratch import Scratch
 from trunkline.pipeline.session import Spark, open_session
 from trunkline.pipeline.warm import warm_up, warm_up_beside
@@ -43,25 +46,31 @@ def run_pipeline(config: ProcessConfig, fast_start: bool = False) -> int:
     """Runs until SIGTERM or SIGINT; 0 after a clean stop."""
     if config.bridge is None:
         raise Invalid("pipeline", f"site {config.site} has no bridge to run", "add `bridge:` to its configuration")
+    require_input(config.bridge)
+    declared = read_types(config.bridge.types)
     configure_logs(_log_config(config.log))
     stop = threading.Event()
     _stop_on_signals(stop)
     with Scratch(config.runtime) as scratch:
-        spark = open_session(scratch, f"trunkline-{config.site}", fast_start)
+        spark = open_session(scratch, f"trunkline-{config.site}", fast_start, config.spark)
         _stop_on_signals(stop)  # Spark has put its own handler in place
         try:
             warm_up_beside(spark) if fast_start else warm_up(spark, scratch)
             if not _migrate(config.database.reveal(), stop):
                 return 0
+            with psycopg.connect(config.database.reveal()) as conn:
+                check_tables(conn, declared)
             with _ready(config.runtime / READY_FILE, spark):
-                _serve(config, config.bridge, spark, scratch, stop)
+                _serve(config, config.bridge, Types((*SHIPPED.values(), *declared)), spark, scratch, stop)
         finally:
             spark.stop()
     log.info("pipeline stopped")
     return 0
 
 
-def _serve(config: ProcessConfig, bridge: BridgeConfig, spark: Spark, scratch: Path, stop: threading.Event) -> None:
+def _serve(
+    config: ProcessConfig, bridge: BridgeConfig, types: Types, spark: Spark, scratch: Path, stop: threading.Event
+) -> None:
     clock = SystemClock()
     news: queue.SimpleQueue[Grant | None] = queue.SimpleQueue()
     dsn = config.database.reveal()
@@ -77,7 +86,7 @@ def _serve(config: ProcessConfig, bridge: BridgeConfig, spark: Spark, scratch: P
                 if halves is not None:
                     halves.supervise()
                 continue
-            halves = _replaced(halves, grant, Halves(spark, dsn, bridge, grant, scratch, clock) if grant else None)
+            halves = _replaced(halves, grant, Halves(spark, dsn, bridge, types, grant, scratch, clock) if grant else None)
     finally:
         _replaced(halves, None, None)
         keeper.stop()
@@ -98,7 +107,7 @@ def _migrate(dsn: str, stop: threading.Event) -> bool:
     backoff = Backoff(0.2, 5.0, random.random)
     while not stop.is_set():
         try:
-            migrate(dsn, "queues", "bridge")
+            migrate(dsn, "queues", "bridge", "pipeline")
             return True
         except psycopg.OperationalError as error:
             pause = backoff.after_failure()

@@ -14,6 +14,7 @@ from pyspark import SparkConf, SparkContext, java_gateway
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource
 
+from trunkline.core.config import SparkConfig
 from trunkline.pipeline.archive import Archive, archive_for
 from trunkline.pipeline.filesystem import LocalFiles, local_files
 from trunkline.pipeline.home import installed, spark_home
@@ -23,8 +24,13 @@ from trunkline.pipeline.noise import quiet_stderr
 DRIVER_MEMORY = "1g"
 ARROW_ROWS = 5000
 ARCHIVE_SECONDS = 120.0
+# Jobs of the bridge have a share of the cores of their own.
+BRIDGE_POOL = "bridge"
 # On a small heap its pauses are short, and rows cost less than with the JVM's own choice.
 _COLLECTOR = "-XX:+UseParallelGC"
+
+
+_LOOPBACK = "127.0.0.1"
 
 
 @dataclass(frozen=True)
@@ -48,13 +54,13 @@ class Spark:
         self.session.stop()
 
 
-def _environment(scratch: Path, java_home: Path, home: Path) -> dict[str, str]:
+def _environment(scratch: Path, java_home: Path, home: Path, is_local: bool) -> dict[str, str]:
     return {
         "JAVA_HOME": str(java_home),
         "SPARK_HOME": str(home),
         "SPARK_LOCAL_DIRS": str(scratch / "local"),
         "SPARK_WORKER_DIR": str(scratch / "worker"),
-        "SPARK_LOCAL_IP": "127.0.0.1",
+        **({"SPARK_LOCAL_IP": _LOOPBACK} if is_local else {}),
         "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
         "PYTHONHASHSEED": "0",
@@ -68,12 +74,11 @@ def _java_options(scratch: Path, fast_start: bool, classes: Sequence[str]) -> st
     return " ".join(f'"{option}"' for option in (*quick, *classes, *files))
 
 
-def _settings(scratch: Path, cores: int, files: LocalFiles, java_options: str) -> Mapping[str, str]:
+def _settings(scratch: Path, cores: int, java_options: str) -> dict[str, str]:
     return {
         "spark.driver.memory": DRIVER_MEMORY,
         "spark.driver.extraJavaOptions": java_options,
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.host": "127.0.0.1",
+        "spark.scheduler.mode": "FAIR",
         "spark.sql.shuffle.partitions": str(cores),
         "spark.sql.adaptive.enabled": "true",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
@@ -82,15 +87,19 @@ def _settings(scratch: Path, cores: int, files: LocalFiles, java_options: str) -
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        **files.settings,
-        **_socket_settings(scratch),
     }
 
 
-def open_session(scratch: Path, name: str, fast_start: bool = False) -> Spark:
+def _local_settings(scratch: Path, files: LocalFiles) -> dict[str, str]:
+    """What holds on this machine only: executors elsewhere have neither our class, nor our folders, nor our loopback."""
+    own = {"spark.driver.bindAddress": _LOOPBACK, "spark.driver.host": _LOOPBACK}
+    return {**own, **files.settings, **_socket_settings(scratch)}
+
+
+def open_session(scratch: Path, name: str, fast_start: bool = False, config: SparkConfig | None = None) -> Spark:
     """A session with all its files under `scratch`. `fast_start` saves seconds now and costs speed later: for tests."""
     java = _java()
-    return _open(scratch, name, java, _java_options(scratch, fast_start, java.archive.use()))
+    return _open(scratch, name, java, _java_options(scratch, fast_start, java.archive.use()), config or SparkConfig())
 
 
 def make_archive(scratch: Path, trial: Callable[[Spark], None]) -> bool:
@@ -98,7 +107,7 @@ def make_archive(scratch: Path, trial: Callable[[Spark], None]) -> bool:
     java = _java()
 
     def run(options: list[str]) -> None:
-        spark = _open(scratch, "trial", java, _java_options(scratch, True, options))
+        spark = _open(scratch, "trial", java, _java_options(scratch, True, options), SparkConfig())
         trial(spark)
         spark.stop()
         gateway: Any = SparkContext._gateway
@@ -123,16 +132,23 @@ def _java() -> _Java:
     return _Java(home, spark, files, archive_for(spark, home, files.settings.get("spark.driver.extraClassPath", "")))
 
 
-def _open(scratch: Path, name: str, java: _Java, java_options: str) -> Spark:
+def _open(scratch: Path, name: str, java: _Java, java_options: str, config: SparkConfig) -> Spark:
     for folder in ("local", "worker", "tmp", "sockets"):
         (scratch / folder).mkdir(parents=True, exist_ok=True)
-    os.environ.update(_environment(scratch, java.home, java.spark_home))
     cores = os.cpu_count() or 1
-    conf = SparkConf().setMaster(f"local[{cores}]").setAppName(name)
-    conf.setAll(list(_settings(scratch, cores, java.files, java_options).items()))
+    master = config.master or f"local[{cores}]"
+    is_local = master == "local" or master.startswith("local[")
+    os.environ.update(_environment(scratch, java.home, java.spark_home, is_local))
+    conf = SparkConf().setMaster(master).setAppName(name)
+    ours = _settings(scratch, cores, java_options) | (_local_settings(scratch, java.files) if is_local else {})
+    conf.setAll(list({**ours, **config.settings}.items()))
     context = SparkContext(conf=conf, gateway=_gateway(conf))
-    sockets = "unix" if _socket_settings(scratch) else "tcp: the path is too long"
-    return Spark(SparkSession(context), java.files.description, sockets)
+    files = java.files.description if is_local else "as Spark has it"
+    return Spark(SparkSession(context), files, _sockets(scratch) if is_local else "tcp")
+
+
+def _sockets(scratch: Path) -> str:
+    return "unix" if _socket_settings(scratch) else "tcp: the path is too long"
 
 
 def _socket_settings(scratch: Path) -> Mapping[str, str]:

@@ -13,8 +13,10 @@ from pathlib import Path
 import structlog
 from pyspark.sql import DataFrame
 
-from trunkline.pipeline.conflate import conflate
-from trunkline.pipeline.queue_source import FORMAT, SCHEMA, QueueSource
+from trunkline.bridge.shipped import SHIPPED
+from trunkline.pipeline.arrivals import SCHEMA
+from trunkline.pipeline.conflate import Conflation
+from trunkline.pipeline.queue_source import FORMAT, QueueSource
 from trunkline.pipeline.session import Spark
 
 log = structlog.get_logger(__name__)
@@ -58,4 +60,4 @@ def _a_batch(_: DataFrame, __: int) -> None:
 
 def _conflate_nothing(spark: Spark) -> None:
     nothing = spark.session.createDataFrame([], SCHEMA)
-    conflate(nothing.mapInArrow(lambda batches: batches, SCHEMA), rows=0)
+    Conflation(SHIPPED).conflate(nothing.mapInArrow(lambda batches: batches, SCHEMA), rows=0)

@@ -11,15 +11,14 @@ from dataclasses import fields
 from typing import Any
 
 import psycopg
-from psycopg.rows import dict_row
 
 from trunkline.core.errors import Invalid
+from trunkline.db.operated import Shown, rows_of
 from trunkline.queues.kinds import Kind, message_id
 from trunkline.queues.sessionstatus import SessionStatus
 
 SEND_LOG = "LRQ_Send_LogEntries"
 MOST_NAMED = 20
-Shown = dict[str, Any]
 _SESSION = tuple(field.name for field in fields(SessionStatus))
 
 _LOG = """
@@ -93,18 +92,19 @@ SELECT e.seq, e.client, coalesce(e.destinations, s.sites) AS destinations, e.hea
 
 def listing(conn: psycopg.Connection[Any], most_entries: int, most_bytes: int) -> Shown:
     """The log and every queue; a receive queue that has so much takes no more."""
-    consumers = _rows(conn, _CONSUMERS)
+    consumers = rows_of(conn, _CONSUMERS)
     receiving = [
-        row | {"full": row["waiting"] >= most_entries or row["waiting_bytes"] >= most_bytes} for row in _rows(conn, _RECEIVING)
+        row | {"full": row["waiting"] >= most_entries or row["waiting_bytes"] >= most_bytes}
+        for row in rows_of(conn, _RECEIVING)
     ]
     return {
-        "log": _rows(conn, _LOG)[0] | {"name": SEND_LOG},
-        "sending": _rows(conn, _SENDING),
+        "log": rows_of(conn, _LOG)[0] | {"name": SEND_LOG},
+        "sending": rows_of(conn, _SENDING),
         "receiving": [row | {"consumers": _readers_of(row["name"], consumers)} for row in receiving],
         "consumers": _each_once(consumers),
-        "providers": _rows(conn, _PROVIDERS),
-        "requests": _rows(conn, _REQUESTS),
-        "dead_letters": _rows(conn, _DEAD_LETTERS),
+        "providers": rows_of(conn, _PROVIDERS),
+        "requests": rows_of(conn, _REQUESTS),
+        "dead_letters": rows_of(conn, _DEAD_LETTERS),
     }
 
 
@@ -123,7 +123,7 @@ def sessions(conn: psycopg.Connection[Any]) -> list[Shown]:
     return [
         {key: row["status"][key] for key in _SESSION}
         | {"age_seconds": row["age_seconds"], "unacknowledged_seconds": _unacknowledged(conn, row)}
-        for row in _rows(conn, _STATUS)
+        for row in rows_of(conn, _STATUS)
     ]
 
 
@@ -132,7 +132,7 @@ def _unacknowledged(conn: psycopg.Connection[Any], row: Shown) -> float | None:
     if row["role"] != "source" or not status["remaining"]:
         return None
     asked = {"after": status["acknowledged"] or 0, "client": row["client"], "destination": row["remote"]}
-    found = _rows(conn, _OLDEST, asked)
+    found = rows_of(conn, _OLDEST, asked)
     return float(found[0]["seconds"]) if found else None
 
 
@@ -145,13 +145,13 @@ def entries(conn: psycopg.Connection[Any], name: str, after: int | None, most: i
     first = beginning if after is None else after
     asked = {"name": name, "after": first, "most": most, "shown": shown}
     if name == SEND_LOG:
-        return {"name": name, "after": first, "entries": [_sent(row) for row in _rows(conn, _SENT, asked)]}
-    return {"name": name, "after": first, "entries": [_received(row) for row in _rows(conn, _RECEIVED, asked)]}
+        return {"name": name, "after": first, "entries": [_sent(row) for row in rows_of(conn, _SENT, asked)]}
+    return {"name": name, "after": first, "entries": [_received(row) for row in rows_of(conn, _RECEIVED, asked)]}
 
 
 def _beginning(conn: psycopg.Connection[Any], name: str, most: int) -> int:
     if name == SEND_LOG:
-        return max(0, int(_rows(conn, _LOG)[0]["head"]) - most)
+        return max(0, int(rows_of(conn, _LOG)[0]["head"]) - most)
     known: dict[str, int] = dict(conn.execute("SELECT name, tail FROM queues.queue").fetchall())
     if name not in known:
         raise NoSuchQueue(name, [SEND_LOG, *sorted(known)])
@@ -178,21 +178,19 @@ def _sent(row: Shown) -> Shown:
 
 
 def _content(row: Shown) -> Shown:
-    payload = bytes(row["payload"])
-    cut = len(payload) < row["bytes"]
-    return {"headers": row["headers"] or {}, "bytes": row["bytes"], "cut": cut} | _readable(payload, cut)
+    return {"headers": row["headers"] or {}} | shown_payload(bytes(row["payload"]), row["bytes"])
+
+
+def shown_payload(payload: bytes, size: int) -> Shown:
+    """The beginning of a payload of so many bytes, or all of it. A character that was cut in two does not make it binary."""
+    cut = len(payload) < size
+    return {"bytes": size, "cut": cut} | _readable(payload, cut)
 
 
 def _readable(payload: bytes, cut: bool) -> Shown:
-    """A character that was cut in two does not make it binary."""
     for end in range(len(payload), len(payload) - (4 if cut else 1), -1):
         try:
             return {"text": payload[: max(end, 0)].decode(), "base64": None}
         except UnicodeDecodeError:
             continue
     return {"text": None, "base64": base64.b64encode(payload).decode()}
-
-
-def _rows(conn: psycopg.Connection[Any], query: str, args: Mapping[str, Any] | None = None) -> list[Shown]:
-    with conn.cursor(row_factory=dict_row) as cursor:
-        return cursor.execute(query.encode(), args).fetchall()

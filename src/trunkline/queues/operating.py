@@ -5,23 +5,21 @@ Commands and API speak of the same things in the same words because both are mad
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from typing import Any
 
 import psycopg
 
 from trunkline.core.config import QueuesConfig
-from trunkline.core.errors import Invalid, Retryable, Terminal
+from trunkline.core.errors import Invalid, Terminal
 from trunkline.core.ids import check_name
-from trunkline.db.away import AWAY, in_one_line
+from trunkline.db.operated import Connect, Shown, operated
+from trunkline.db.operated import told as told_of
 from trunkline.queues import inspect
 from trunkline.queues.requests import ask
 from trunkline.queues.snapshots import OPEN
 
-Shown = dict[str, Any]
-Connect = Callable[[], AbstractContextManager[psycopg.Connection[Any]]]
-ANSWER_MS = 10_000
+_WHAT = "database of the queues"
 
 _PROVIDED = "SELECT client FROM queues.provider ORDER BY client"
 _DESTINATIONS = """
@@ -66,26 +64,16 @@ class Operating:
             asked = [(c, sites, ask(conn, c, sites, "forced", True)) for c, sites in wanted.items() if sites]
             return {"requests": [{"id": str(id), "client": c, "destinations": sites} for c, sites, id in asked]}
 
-    @contextmanager
-    def _transaction(self) -> Iterator[psycopg.Connection[Any]]:
-        with told(), self._connect() as conn, conn.transaction():
-            conn.execute(f"SET LOCAL statement_timeout = {ANSWER_MS}")
-            yield conn
+    def _transaction(self) -> AbstractContextManager[psycopg.Connection[Any]]:
+        return operated(self._connect, _WHAT, _missing)
 
 
-@contextmanager
-def told() -> Iterator[None]:
-    """What a database may answer instead, with the next step."""
-    what = "database of the queues"
-    try:
-        yield
-    except (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName) as error:
-        next_step = "start a node on this database once, or correct which database to ask"
-        raise Terminal(what, f"it has no queues: {in_one_line(error)}", next_step) from None
-    except psycopg.errors.InsufficientPrivilege as error:
-        raise Terminal(what, in_one_line(error), "ask as a role that may") from None
-    except AWAY as error:
-        raise Retryable(what, in_one_line(error), "see that it runs, then ask again") from None
+def told() -> AbstractContextManager[None]:
+    return told_of(_WHAT, _missing)
+
+
+def _missing(why: str) -> Terminal:
+    return Terminal(_WHAT, f"it has no queues: {why}", "start a node on this database once, or correct which database to ask")
 
 
 def _provided(conn: psycopg.Connection[Any], client: str | None) -> list[str]:

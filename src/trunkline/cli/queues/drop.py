@@ -30,7 +30,7 @@ def consumer(
     """
     from trunkline.queues.dropping import drop_consumer
 
-    _confirm(f"drop the consumer {name} of client {client}, with its dead letters?", yes, as_json)
+    confirm("drop", f"drop the consumer {name} of client {client}, with its dead letters?", yes, as_json)
     with transaction(config, dsn) as conn:
         done = drop_consumer(conn, client, name)
     if as_json:
@@ -50,7 +50,7 @@ def provider(
     """
     from trunkline.queues.dropping import drop_provider
 
-    _confirm(f"drop the snapshot provider of client {client}?", yes, as_json)
+    confirm("drop", f"drop the snapshot provider of client {client}?", yes, as_json)
     with transaction(config, dsn) as conn:
         done = drop_provider(conn, client)
     if as_json:
@@ -70,7 +70,7 @@ def queue(
     """
     from trunkline.queues.dropping import drop_queue
 
-    _confirm(f"drop the queue {name}, with what waits in it?", yes, as_json)
+    confirm("drop", f"drop the queue {name}, with what waits in it?", yes, as_json)
     with transaction(config, dsn) as conn:
         done = drop_queue(conn, name)
     if as_json:
@@ -79,11 +79,11 @@ def queue(
         typer.echo(f"dropped {name}; {done['waiting']} entries had not been read by all")
 
 
-def _confirm(question: str, yes: bool, as_json: bool) -> None:
+def confirm(what: str, question: str, yes: bool, as_json: bool) -> None:
     from trunkline.core.errors import Invalid
 
     if yes:
         return
     if as_json:
-        raise Invalid("drop", "with --json nobody can be asked whether it is meant", "give --yes as well")
+        raise Invalid(what, "with --json nobody can be asked whether it is meant", "give --yes as well")
     typer.confirm(shown.harmless(question), abort=True)

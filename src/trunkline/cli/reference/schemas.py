@@ -14,7 +14,8 @@ from importlib import resources
 FOR_APPLICATIONS = "trunkline."
 _TABLE = re.compile(r"CREATE TABLE ([\w.]+) \($")
 _FUNCTION = re.compile(r"CREATE FUNCTION ([\w.]+)\((.*)")
-_ADDED = re.compile(r"ALTER TABLE ([\w.]+) ADD COLUMN (.*);")
+_ALTERED = re.compile(r"ALTER TABLE ([\w.]+)(.*)")
+_ADDED = re.compile(r"ADD COLUMN (\w+)\s+(.*?)(?=,\s*ADD COLUMN|;)")
 _COLUMN = re.compile(r" {4}([a-z_]+) +(.*?),?$")
 
 
@@ -55,15 +56,27 @@ class Part:
     def _statement(self, line: str, following: Iterator[str], comment: str) -> None:
         if found := _TABLE.match(line):
             self.tables[found[1]] = Table(found[1], comment, dict(_columns(following)))
-        elif found := _ADDED.match(line):
-            name, _, rest = found[2].partition(" ")
-            self.tables[found[1]].columns[name] = rest
+        elif found := _ALTERED.match(line):
+            self._added(self.tables.get(found[1]), _until(";", found[2], following), comment)
         elif found := _FUNCTION.match(line):
             words = found[2]
             while ")" not in words.replace("()", ""):
                 words += " " + next(following).strip()
             if found[1].startswith(FOR_APPLICATIONS):
                 self.functions.append(Function(found[1], comment, words.rpartition(")")[0].strip()))
+
+    def _added(self, table: Table | None, words: str, comment: str) -> None:
+        """Columns that came later, and what is said of them."""
+        added = dict(_ADDED.findall(words))
+        if table is not None and added:
+            table.columns |= added
+            table.comment = f"{table.comment} {comment}".strip()
+
+
+def _until(end: str, words: str, lines: Iterator[str]) -> str:
+    while end not in words:
+        words += " " + next(lines).strip()
+    return words
 
 
 def _columns(lines: Iterator[str]) -> Iterator[tuple[str, str]]:

@@ -3,7 +3,7 @@
 One call for all partitions, whatever their number. Earliest offsets and topic ids are asked only of topics that moved, and
 not of those that stood at their ends at the look before: what came since is too young to be trimmed. Should it be gone all
 the same, or the topic be another one, then the batch fails while it is read or before it is committed, and the first look
-of the query's next start asks everything.
+of the query's next start asks everything, of topics that did not move as well: one made anew may end where the old one did.
 
 An offset says nothing of the topic's id, and a topic can be made anew between two calls. But an id never returns. So ends
 belong to an id that was true before and is true after them: they are *settled*. What is not settled is asked once more, and
@@ -62,6 +62,7 @@ class Cluster:
         self._admin = AdminClient(configuration(bootstrap, {}, client))
         self._silent: set[Place] = set()
         self._ends: Mapping[Place, int] = {}
+        self._is_first = True
 
     def look(self, wants: Callable[[str], bool], offsets: Offsets) -> Look:
         """What moved of the wanted topics, beside `offsets`; `gone` are those of them that are no more."""
@@ -72,7 +73,7 @@ class Cluster:
         except KafkaException as error:
             raise self._away(error) from None
         self._tell_silent({(t, p) for t, partitions in topics.items() for p in partitions} - ends.keys())
-        self._ends = ends
+        self._ends, self._is_first = ends, False
         gone = sorted(t for t in offsets if wants(t) and t not in topics)
         return Look({**seen, **again}, gone, ends)
 
@@ -118,7 +119,9 @@ class Cluster:
         before = {t: ids.get(t) or offsets[t].id for t in topics if t in ids or t in offsets}
         before |= _ids(self._ask_ids([t for t in topics if t not in before]))
         ends = _offsets(self._ask_offsets([(t, p) for t, partitions in topics.items() for p in partitions], _LATEST))
-        moved = [place for place, end in ends.items() if not _stands_at(offsets.get(place[0]), before, place, end)]
+        moved = [
+            place for place, end in ends.items() if self._is_first or not _stands_at(offsets.get(place[0]), before, place, end)
+        ]
         same = {t: offsets[t] for t, topic_id in before.items() if t in offsets and offsets[t].id == topic_id}
         asked = {place[0] for place in moved if not self._follows(same.get(place[0]), place, ends[place])}
         firsts, names = self._ask_offsets([m for m in moved if m[0] in asked], _EARLIEST), self._ask_ids(asked)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, DataSourceStreamWriter, DataSourceWriter
 from pyspark.sql.types import StructType
 
+from trunkline.pipeline import arrivals
 from trunkline.pipeline.kafka.records import SCHEMA
-from trunkline.pipeline.kafka.settings import Settings
+from trunkline.pipeline.kafka.settings import BUNDLES, ENVELOPE, Settings
 from trunkline.pipeline.kafka.sink import KafkaStreamWriter, KafkaWriter, SinkSettings
 from trunkline.pipeline.kafka.source import KafkaReader
 
@@ -19,7 +20,7 @@ class KafkaFormat(DataSource):
         return FORMAT
 
     def schema(self) -> str:
-        return SCHEMA
+        return arrivals.SCHEMA if self.options.get(ENVELOPE) == BUNDLES else SCHEMA
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         return KafkaReader(Settings.of(self.options))

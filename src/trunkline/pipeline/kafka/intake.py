@@ -7,6 +7,7 @@ function that writes what it found inside one; that function is also where lost 
 E1  A batch that is not taken in raises: returning would tell Spark that it is done.
 E2  After the batch was read and before anything is committed, its topics must still be the ones that were planned.
 E3  The fence is last (H01), so a batch of a past holder leaves nothing behind.
+E4  A deadlock is nobody's fault: the same batch is written again.
 """
 
 from __future__ import annotations
@@ -18,14 +19,13 @@ from typing import Any
 import psycopg
 from pyspark.sql import DataFrame
 
-from trunkline.core.errors import Terminal
 from trunkline.db.lease import commit_fenced, connect_fenced
 from trunkline.pipeline.kafka.cluster import Cluster
 from trunkline.pipeline.kafka.format import FORMAT, KafkaFormat
 from trunkline.pipeline.kafka.offsets import move_offsets, open_plan
 from trunkline.pipeline.kafka.plan import Plan
 from trunkline.pipeline.kafka.settings import Settings
-from trunkline.pipeline.query import BatchQuery
+from trunkline.pipeline.query import BatchQuery, require_empty
 from trunkline.pipeline.session import Spark
 
 Write = Callable[[psycopg.Connection[Any]], None]
@@ -33,11 +33,21 @@ Gather = Callable[[DataFrame, Plan], Write]
 
 # The name carries the version of what a query's checkpoint would mean.
 _VERSION = "v1"
+_TRIES = 5
 
 
 class KafkaIntake(BatchQuery):
-    def __init__(self, spark: Spark, settings: Settings, trigger_seconds: float, checkpoints: Path, gather: Gather) -> None:
-        super().__init__(f"kafka-{settings.group}-{_VERSION}", self._read, trigger_seconds, checkpoints, self._take_in)
+    def __init__(
+        self,
+        spark: Spark,
+        settings: Settings,
+        trigger_seconds: float,
+        checkpoints: Path,
+        gather: Gather,
+        pool: str | None = None,
+    ) -> None:
+        name = f"kafka-{settings.group}-{_VERSION}"
+        super().__init__(name, self._read, trigger_seconds, checkpoints, self._take_in, pool)
         self._spark, self._settings, self._gather = spark, settings, gather
         self._conn: psycopg.Connection[Any] | None = None
         self._cluster: Cluster | None = None
@@ -58,17 +68,20 @@ class KafkaIntake(BatchQuery):
         plan = open_plan(conn, settings.group)
         conn.rollback()
         if plan is None:
-            raise Terminal("batch", f"group {settings.group} has no open plan", "start the query anew")
+            return require_empty(batch, settings.group)
         write = self._gather(batch, plan)
         require_same_topics = self._kafka().ask_same_topics(plan)
-        try:
-            write(conn)
-            move_offsets(conn, settings.group, plan)
-            require_same_topics()
-            commit_fenced(conn, settings.grant)
-        except BaseException:
-            conn.rollback()
-            raise
+        for left in reversed(range(_TRIES)):
+            try:
+                write(conn)
+                move_offsets(conn, settings.group, plan)
+                require_same_topics()
+                return commit_fenced(conn, settings.grant)
+            except BaseException as error:
+                conn.rollback()
+                if not left or not isinstance(error, psycopg.errors.DeadlockDetected):
+                    raise
+        return None
 
     def _connection(self) -> psycopg.Connection[Any]:
         if self._conn is None or self._conn.closed:

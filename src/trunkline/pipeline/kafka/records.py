@@ -7,12 +7,12 @@ last counts.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import pyarrow as pa
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Message
 
-from trunkline.pipeline.queue_source import HEADER_COLUMNS
+from trunkline.pipeline.arrivals import HEADER_COLUMNS
 
 _SCHEMA = pa.schema(
     [
@@ -40,12 +40,12 @@ Values = dict[str, list[bytes | None]]
 Others = list[Headers | None]
 
 
-def batches(messages: Sequence[Message]) -> Iterator[pa.RecordBatch]:
+def batches(messages: Sequence[Message], make: Callable[[Sequence[Message]], pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """One batch, or as many as keep each of them to a size that fits a worker."""
     count = -(-sum(map(len, messages)) // _BATCH_BYTES) or 1
     step = -(-len(messages) // count)
     for first in range(0, len(messages), step):
-        yield batch(messages[first : first + step])
+        yield make(messages[first : first + step])
 
 
 def batch(messages: Sequence[Message]) -> pa.RecordBatch:
@@ -54,7 +54,7 @@ def batch(messages: Sequence[Message]) -> pa.RecordBatch:
         pa.array([m.topic() for m in messages], pa.string()),
         pa.array([m.partition() for m in messages], pa.int32()),
         pa.array([m.offset() for m in messages], pa.int64()),
-        pa.array(_millis(messages), pa.timestamp("ms", "UTC")).cast(pa.timestamp("us", "UTC")),
+        pa.array(millis(messages), pa.timestamp("ms", "UTC")).cast(pa.timestamp("us", "UTC")),
         pa.array([m.key() for m in messages], pa.binary()),
         pa.array([m.value() for m in messages], pa.binary()),
         *texts,
@@ -66,7 +66,7 @@ def batch(messages: Sequence[Message]) -> pa.RecordBatch:
 def _headers(lists: Sequence[Pairs | None]) -> tuple[list[pa.Array], Others]:
     """The columns of `HEADER_COLUMNS`, and what else there is of headers in each row."""
     others: Others = [None] * len(lists)
-    values = _alike(lists)
+    values = alike(lists)
     if values is None:
         found: list[Headers] = [dict(pairs or ()) for pairs in lists]
         others = [None if _KNOWN.issuperset(headers) else _others(headers) for headers in found]
@@ -75,7 +75,7 @@ def _headers(lists: Sequence[Pairs | None]) -> tuple[list[pa.Array], Others]:
     return [_texts(name, values.get(name, none), others) for name in HEADER_COLUMNS], others
 
 
-def _alike(lists: Sequence[Pairs | None]) -> Values | None:
+def alike(lists: Sequence[Pairs | None], known: frozenset[str] = _KNOWN) -> Values | None:
     """Values by name, if all rows have the same known headers in the same order, as those of one writer do: half the time."""
     values: Values = {}
     if not all(lists) or len(set(map(len, lists))) > 1:  # type: ignore[arg-type]
@@ -83,7 +83,7 @@ def _alike(lists: Sequence[Pairs | None]) -> Values | None:
     for pairs in zip(*lists, strict=True):
         name = pairs[0][0]
         values[name] = [value for each, value in pairs if each == name]
-        if name not in _KNOWN or len(values[name]) < len(lists):
+        if name not in known or len(values[name]) < len(lists):
             return None
     return values
 
@@ -92,7 +92,7 @@ def _others(headers: Headers) -> Headers:
     return {name: value for name, value in headers.items() if name not in _KNOWN}
 
 
-def _millis(messages: Sequence[Message]) -> list[int | None]:
+def millis(messages: Sequence[Message]) -> list[int | None]:
     stamps = [m.timestamp() for m in messages]
     return [None if kind == TIMESTAMP_NOT_AVAILABLE else millis for kind, millis in stamps]
 

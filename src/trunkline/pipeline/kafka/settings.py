@@ -13,6 +13,8 @@ from trunkline.core.jsoncodec import dumps, loads
 from trunkline.db.lease import Grant
 
 CLIENT_PREFIX = "kafka."
+ENVELOPE = "envelope"
+BUNDLES = "bundles"
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,9 @@ class Subscription:
 @dataclass(frozen=True)
 class Settings:
     """`client` are settings of librdkafka, for security and tuning. A broker that says nothing for `patience_seconds` makes
-    a batch fail. The limits are per batch; that of bytes works by an estimate of each topic's records."""
+    a batch fail. The limits are per batch; that of bytes works by an estimate of each topic's records. `envelope`: '' for
+    records as they are, `bundles` for status messages with their senders (`trunkline.pipeline.arrivals`). `newest`: what tasks
+    may conflate of these (`trunkline.pipeline.newest`), or ''."""
 
     dsn: str
     group: str
@@ -54,6 +58,8 @@ class Settings:
     max_bytes: int = 256 << 20
     patience_seconds: float = 15.0
     client: Mapping[str, str] = field(default_factory=dict)
+    envelope: str = ""
+    newest: str = ""
 
     def options(self) -> dict[str, str]:
         return {
@@ -69,6 +75,8 @@ class Settings:
             "max_records": str(self.max_records),
             "max_bytes": str(self.max_bytes),
             "patience_seconds": str(self.patience_seconds),
+            ENVELOPE: self.envelope,
+            "newest": self.newest,
             **{CLIENT_PREFIX + key: value for key, value in self.client.items()},
         }
 
@@ -85,6 +93,8 @@ class Settings:
             int(options["max_bytes"]),
             float(options["patience_seconds"]),
             client_options(options),
+            options.get(ENVELOPE, ""),
+            options.get("newest", ""),
         )
 
 

@@ -16,19 +16,20 @@ S5  New topics and partitions are in the first plan after they are seen, for eve
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import msgspec
 import psycopg
 import pyarrow as pa
-from confluent_kafka import Consumer
+from confluent_kafka import Consumer, Message
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxBytes, ReadMaxRows, SupportsTriggerAvailableNow
 
 from trunkline.core.errors import Terminal
 from trunkline.db.lease import connect_fenced
+from trunkline.pipeline.kafka import bundles
 from trunkline.pipeline.kafka.admit import Limits, Piece, admit, pack
 from trunkline.pipeline.kafka.clients import Config, borrowed, configuration
 from trunkline.pipeline.kafka.cluster import Cluster, Look, Place
@@ -36,9 +37,10 @@ from trunkline.pipeline.kafka.fetch import CONSUMER, fetch
 from trunkline.pipeline.kafka.judge import Change, Move, Offsets, judge
 from trunkline.pipeline.kafka.offsets import commit_plan, open_plan, read_offsets, remembered
 from trunkline.pipeline.kafka.plan import Plan, stand_of
-from trunkline.pipeline.kafka.records import batches
-from trunkline.pipeline.kafka.settings import Settings
+from trunkline.pipeline.kafka.records import batch, batches
+from trunkline.pipeline.kafka.settings import BUNDLES, Settings
 from trunkline.pipeline.kafka.sizes import PROBE, Sizes
+from trunkline.pipeline.newest import Newest
 
 _STAND = "stand"
 Offset = dict[str, str]
@@ -156,8 +158,16 @@ class KafkaReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, Pieces)
         with _no_collection(), borrowed(Consumer, self._config(CONSUMER)) as consumer:
+            make = self._make()
             for messages in fetch(consumer, partition.pieces, self._settings.patience_seconds):
-                yield from batches(messages)
+                yield from batches(messages, make)
+
+    def _make(self) -> Callable[[Sequence[Message]], pa.RecordBatch]:
+        if self._settings.envelope != BUNDLES:
+            return batch
+        senders = bundles.Senders(self._settings.subscription)
+        newest = Newest.parse(self._settings.newest) if self._settings.newest else None
+        return lambda messages: bundles.batch(messages, senders, newest)
 
     def stop(self) -> None:
         self._sizes.close()

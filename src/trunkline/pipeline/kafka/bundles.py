@@ -1,0 +1,151 @@
+"""Kafka messages as status messages: whose each is, and its headers as ours.
+
+M1  A message is its topic's site's, or on a topic that sites share its key's. What a header says of it is judged later, against
+    this.
+M2  Messages that have our headers go on as they are, so only those of other senders pay for being rewritten.
+M3  What cannot be read goes on as well: intake refuses it with a reason, and keeps it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import lru_cache
+
+import pyarrow as pa
+from confluent_kafka import Message
+
+from trunkline.bridge.envelope import normalise
+from trunkline.core.errors import Invalid
+from trunkline.core.ids import check_name
+from trunkline.core.jsoncodec import dumps
+from trunkline.pipeline.arrivals import ARRIVALS, HEADER_COLUMNS
+from trunkline.pipeline.kafka.records import Values, alike, millis
+from trunkline.pipeline.kafka.settings import Subscription
+from trunkline.pipeline.newest import Newest
+from trunkline.queues.kinds import Kind
+
+# Every header set of ours has it, and no other does.
+_OURS = "ce_incarnation"
+_KNOWN = frozenset(HEADER_COLUMNS)
+# It says nothing more of a message that has our headers.
+_PASSED_OVER = frozenset({"content-type"})
+
+Headers = dict[str, str]
+
+
+class Senders:
+    """Whose a message is; '' where there is no telling."""
+
+    def __init__(self, subscription: Subscription) -> None:
+        self._shared = subscription.topics
+        self._pattern = re.compile(subscription.pattern) if subscription.pattern else None
+        if self._pattern is not None and "site" not in self._pattern.groupindex:
+            raise Invalid(
+                f"topic pattern {subscription.pattern}", "it does not say which part of a name is the site",
+                "put that part in a group (?P<site>...)",
+            )  # fmt: skip
+        self._of_topic = lru_cache(maxsize=20_000)(self._matched)
+        self._of_key = lru_cache(maxsize=20_000)(_site)
+
+    def is_shared(self, topic: str) -> bool:
+        return topic in self._shared
+
+    def of_topic(self, topic: str) -> str:
+        return self._of_topic(topic)
+
+    def of(self, topic: str, key: bytes | None) -> str:
+        return self._of_key(key) if topic in self._shared else self._of_topic(topic)
+
+    def _matched(self, topic: str) -> str:
+        found = self._pattern.fullmatch(topic) if self._pattern else None
+        return found["site"] or "" if found else ""
+
+
+def _site(key: bytes | None) -> str:
+    try:
+        return check_name("site", (key or b"").decode())
+    except (UnicodeDecodeError, Invalid):
+        return ""
+
+
+def batch(messages: Sequence[Message], senders: Senders, newest: Newest | None = None) -> pa.RecordBatch:
+    copies = [1] * len(messages)
+    if newest is not None:
+        messages, copies = _conflated(messages, senders, newest)
+    queues, sites = _places(messages, senders)
+    stamps = millis(messages)
+    known, others, payloads = _contents(messages)
+    columns = [
+        pa.array(queues, pa.string()),
+        pa.array([m.offset() for m in messages], pa.int64()),
+        pa.array(sites, pa.string()),
+        *known,
+        others,
+        payloads,
+        pa.array([None if at is None else at / 1000 for at in stamps], pa.float64()),
+        pa.array([int(Kind.LOG_ENTRY)] * len(messages), pa.int32()),
+        pa.array(copies, pa.int32()),
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=ARRIVALS)
+
+
+def _conflated(messages: Sequence[Message], senders: Senders, newest: Newest) -> tuple[list[Message], list[int]]:
+    """What goes on, and how many each stands for. Nothing is made of the others, which in overload are most."""
+    queues, sites = _places(messages, senders)
+    kept = newest.choose((queue, site, _texts(m), 1) for queue, site, m in zip(queues, sites, messages, strict=True))
+    return [messages[number] for number in kept], list(kept.values())
+
+
+def _places(messages: Sequence[Message], senders: Senders) -> tuple[list[str], list[str]]:
+    """The queue and the site of each."""
+    queues: list[str] = []
+    sites: list[str] = []
+    names: dict[tuple[str | None, int | None], str] = {}
+    for m in messages:
+        topic, partition = m.topic(), m.partition()
+        queue = names.get((topic, partition))
+        if queue is None:
+            queue = names[topic, partition] = f"{topic}@{partition}"
+        queues.append(queue)
+        sites.append(senders.of(topic, m.key()))  # type: ignore[arg-type]
+    return queues, sites
+
+
+def _contents(messages: Sequence[Message]) -> tuple[list[pa.Array], pa.Array, pa.Array]:
+    """The columns of `HEADER_COLUMNS`, what else there is of headers, and payloads."""
+    values = alike([m.headers() for m in messages], _KNOWN | _PASSED_OVER)  # type: ignore[misc]
+    if values is not None and _OURS in values:
+        try:
+            known = _columns(values, len(messages))
+            return known, pa.nulls(len(messages), pa.string()), pa.array([_body(m) for m in messages], pa.binary())
+        except pa.ArrowInvalid:
+            pass  # one of them is not UTF-8
+    read = [_read(m) for m in messages]
+    texts = [pa.array([headers.get(name) for headers, _ in read], pa.string()) for name in HEADER_COLUMNS]
+    return texts, pa.array([_others(h) for h, _ in read], pa.string()), pa.array([body for _, body in read], pa.binary())
+
+
+def _columns(values: Values, count: int) -> list[pa.Array]:
+    none = [None] * count
+    return [pa.array(values.get(name, none), pa.string()) for name in HEADER_COLUMNS]
+
+
+def _body(message: Message) -> bytes:
+    value: bytes | None = message.value()
+    return value or b""
+
+
+def _texts(message: Message) -> Headers:
+    pairs: Sequence[tuple[str, bytes | None]] = message.headers() or ()  # type: ignore[assignment]
+    return {name: value.decode(errors="backslashreplace") for name, value in pairs if value is not None}
+
+
+def _read(message: Message) -> tuple[Headers, bytes]:
+    headers = _texts(message)
+    return (headers, _body(message)) if _OURS in headers else normalise(headers, _body(message))
+
+
+def _others(headers: Headers) -> str | None:
+    others = {name: value for name, value in headers.items() if name not in _KNOWN}
+    return dumps(others).decode() if others else None

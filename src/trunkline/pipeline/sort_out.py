@@ -1,0 +1,45 @@
+"""What survived a micro-batch, sorted out for the inbox: bundles, messages that are none, sites that lost something. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from trunkline.bridge.inbox import Arrived, Batch, Lost, Rejected
+from trunkline.bridge.types import Types
+from trunkline.core.bundle import parse_bundle
+from trunkline.core.errors import Invalid
+from trunkline.pipeline.conflate import Conflated, Survivor
+from trunkline.queues.kinds import Kind
+
+LOST_HEADER = "trunkline-lost"
+
+
+def sort_out(types: Types, conflated: Conflated, transport: str, lost: Sequence[Lost] = ()) -> Batch:
+    """Bundles of their authenticated sender, as declared; and the rest, each with its reason."""
+    arrived: list[Arrived] = []
+    rejected: list[Rejected] = []
+    gone = list(lost)
+    for s in conflated.survivors:
+        if s.kind is Kind.LOST:
+            gone.append(Lost(s.remote, f"entries {s.headers.get(LOST_HEADER, '')} of {s.queue} never came".replace("  ", " ")))
+        elif s.is_bundle:
+            try:
+                bundle = types.accept(parse_bundle(s.headers, s.payload, s.remote))
+            except Invalid as error:
+                rejected.append(_rejected(s, str(error)))
+            else:
+                arrived.append(Arrived(bundle, s.queue, s.position, s.at))
+    return Batch(arrived, rejected, conflated.received(), gone, transport)
+
+
+def _rejected(s: Survivor, reason: str) -> Rejected:
+    return Rejected(s.remote, _kept(s.headers), s.payload, _text(reason), s.queue, s.position)
+
+
+def _kept(headers: Mapping[str, str]) -> dict[str, str]:
+    return {_text(name): _text(value) for name, value in headers.items()}
+
+
+def _text(text: str) -> str:
+    """Postgres keeps no NUL character."""
+    return text.replace("\x00", "\\x00")
