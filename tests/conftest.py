@@ -23,6 +23,7 @@ from trunkline.cli.dev.redis import RedisServer
 from trunkline.core.errors import TrunklineError
 from trunkline.db.embedded import EmbeddedPostgres
 from trunkline.db.migrate import migrate
+from trunkline.pipeline.session import Spark, open_session
 
 _numbers = itertools.count(1)
 SLOWEST = 15
@@ -103,6 +104,14 @@ def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServ
     server = RedisServer(tmp_path_factory.mktemp("redis"))
     with _running("Redis", server):
         yield server
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spark]:
+    """One driver per run: a JVM takes seconds to start."""
+    spark = open_session(tmp_path_factory.mktemp("spark"), "tests", fast_start=True)
+    yield spark
+    spark.stop()
 
 
 def _databases(postgres: EmbeddedPostgres) -> Iterator[Callable[..., str]]:

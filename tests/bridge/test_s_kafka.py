@@ -10,13 +10,13 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from psycopg import sql
+
 from fleet_feed import clusters, events
 from hub_agent import clusters_changed, policy_events
 from hub_agent import compliance as agent_compliance
 from kafka_bridge import KafkaBridge
 from kafka_topics import Topics
-from psycopg import sql
-
 from trunkline.bridge.forget import forget
 from trunkline.bridge.shipped import SHIPPED
 from trunkline.cli.dev.kafka import KafkaBroker

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from kafka_topics import Topics
-
 from trunkline.bridge.shipped import SHIPPED
 from trunkline.bridge.workers import Workers
 from trunkline.core.clock import SystemClock
