@@ -131,7 +131,7 @@ def test_a_quarantined_bundle_says_what_is_wrong_since_when_and_what_that_means(
 
 def test_what_was_no_bundle_at_all_is_a_message() -> None:
     (told,) = words(part("", quarantined=aside("", version=None, entries=3)))
-    assert told.startswith("a message of no version (and 2 more) was set aside")
+    assert told.startswith("a message that is no bundle (and 2 more) was set aside")
 
 
 def test_a_silent_site_s_rows_are_hidden_and_come_back() -> None:

@@ -13,6 +13,8 @@ HARMLESS = [
     "\t... 1024 more\nCaused by: java.lang.StackOverflowError\n\tat scala.Foo(Foo.scala:2)\n",
     'Traceback (most recent call last):\n  File "pyspark.zip/pyspark/daemon.py", line 264, in manager\n'
     "BrokenPipeError: [Errno 32] Broken pipe\n",
+    "Traceback (most recent call last):\n" * 2
+    + '  File "pyspark.zip/pyspark/daemon.py", line 264, in manager\nBrokenPipeError: [Errno 32] Broken pipe\n' * 2,
 ]
 WORTH_SAYING = [
     "spark ERROR Utils: disk full\n",

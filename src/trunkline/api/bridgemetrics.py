@@ -16,6 +16,8 @@ _COUNTERS = {
     "applied": "bundles that were applied",
     "quarantined": "bundles that were set aside",
     "discarded": "bundles whose base is gone, or that a resync made up for",
+    "joined": "parts of bundles that became one with another",
+    "expired": "parts of bundles whose rest never came",
     "rows_received": "rows in bundles that were applied",
     "rows_written": "rows that were inserted, changed or deleted for them",
 }

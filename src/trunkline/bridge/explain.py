@@ -88,7 +88,7 @@ def resync(name: str, wish: Seen) -> str:
 
 def quarantined(part: Seen) -> str:
     aside = part["quarantined"]
-    what = f"{part['type'] or 'a message'} {aside['version'] or 'of no version'}"
+    what = f"{part['type'] or 'a message'} {aside['version'] or 'that is no bundle'}"
     more = f" (and {aside['entries'] - 1} more)" if aside["entries"] > 1 else ""
     return (
         f"{what}{more} was set aside {about(aside['age_seconds'])} ago: {aside['reason']}. {_until(part, aside)}; "

@@ -24,9 +24,16 @@ _BELOW = re.compile(r"\s|Caused by: ")
 
 
 def _statements(lines: Iterable[str]) -> Iterator[str]:
-    """A line with the stack trace below it; Python's ends with a line that is not indented."""
+    """A line with the stack trace below it; Python's ends with a line that is not indented. Traces of two workers that speak at
+    once are one statement, which ends when each of them has."""
     said = ""
+    begun = 0
     for line in lines:
+        begun += line.startswith("Traceback ")
+        if said.startswith("Traceback ") and begun > 1:
+            said += line
+            begun -= not (_BELOW.match(line) or line.startswith("Traceback "))
+            continue
         ends_python = said.startswith("Traceback ") and not _BELOW.match(line)
         if said and not ends_python and not _BELOW.match(line):
             yield said
@@ -34,7 +41,7 @@ def _statements(lines: Iterable[str]) -> Iterator[str]:
         said += line
         if ends_python or not (_BELOW.match(line) or _has_more(line)):
             yield said
-            said = ""
+            said, begun = "", 0
     if said:
         yield said
 

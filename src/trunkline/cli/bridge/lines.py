@@ -107,7 +107,7 @@ def quarantine(found: Seen) -> Iterator[Part]:
 
 
 def quarantined(found: Seen) -> Iterator[Part]:
-    what = f"{found['type'] or 'a message'} {found['version'] or 'of no version'} of {found['site']}"
+    what = f"{found['type'] or 'a message'} {found['version'] or 'that is no bundle,'} of {found['site']}"
     text = found["text"] if found["text"] is not None else f"(base64) {found['base64']}"
     yield Words(
         [
