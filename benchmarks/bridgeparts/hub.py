@@ -34,7 +34,7 @@ from trunkline.pipeline.halves import Halves
 from trunkline.pipeline.session import Spark
 
 PARTITIONS = 32
-PATIENCE_SECONDS = 60.0
+PATIENCE_SECONDS = 600.0
 _LOOK_SECONDS = 0.05
 _LEASE_SECONDS = 24 * 3600.0
 _TOPICS_AT_ONCE = 500

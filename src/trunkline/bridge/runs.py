@@ -11,6 +11,7 @@ T4  What is of the run before, by its place or its session, is dropped. So the n
 T5  Only the first part of a bundle in chunks begins a run: senders give each part its own id.
 T6  Append bundles have no order: they are told, but never dropped.
 T7  Places are compared within one queue, and not after records were lost there: a topic made anew begins at 0 again (H31).
+T8  A dependency that names a value of any run means the run its base is of at that place: each run counts its values anew.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ import msgspec
 import psycopg
 
 from trunkline.bridge.batch import Arrived
-from trunkline.core.bundle import UNTOLD, Bundle, Mode, Version
+from trunkline.core.bundle import UNTOLD, Bundle, Dependency, Mode, Version
 
 Key = tuple[str, str]
 """(site, type)"""
@@ -143,17 +144,30 @@ def tell_all(
         if arrived.bundle.version.incarnation == UNTOLD:
             key = arrived.bundle.source, arrived.bundle.type
             after[key], bundle = tell(after.get(key), arrived, above.get(key, 0))
+            if bundle is not None and bundle.dependency is not None:
+                bundle = _with_run(bundle, bundle.dependency, after.get((bundle.source, bundle.dependency.type)))
         if bundle is not None:
             kept.append(arrived if bundle is arrived.bundle else replace(arrived, bundle=bundle))
     return after, kept
 
 
+def _with_run(bundle: Bundle, needs: Dependency, base: Run | None) -> Bundle:
+    """Of a session whose base was not heard yet the run is not known."""
+    if needs.version.incarnation or base is None or base.session != bundle.session:
+        return bundle
+    named = Dependency(needs.type, Version(base.incarnation, needs.version.generation))
+    return msgspec.structs.replace(bundle, dependency=named)
+
+
 def tell_runs(conn: psycopg.Connection[Any], bundles: Sequence[Arrived]) -> list[Arrived]:
     """The bundles with their incarnations, without those of past runs; `bundles` are in the order they were read."""
-    keys = sorted({(a.bundle.source, a.bundle.type) for a in bundles if a.bundle.version.incarnation == UNTOLD})
+    untold = [a.bundle for a in bundles if a.bundle.version.incarnation == UNTOLD]
+    keys = sorted({(bundle.source, bundle.type) for bundle in untold})
     if not keys:
         return list(bundles)
-    before = {(site, type_): Run(*run) for site, type_, *run in conn.execute(_LOAD, _columns(keys))}
+    bases = {(bundle.source, bundle.dependency.type) for bundle in untold if bundle.dependency}
+    wanted = _columns(sorted(bases.union(keys)))
+    before = {(site, type_): Run(*run) for site, type_, *run in conn.execute(_LOAD, wanted)}
     after, kept = tell_all(before, bundles, {})
     begun = [key for key in keys if key not in before or before[key].incarnation != after[key].incarnation]
     if begun:

@@ -6,7 +6,7 @@ C2  Of equal versions the first to arrive stays, as in the inbox.
 C3  Every survivor carries how many messages it stands for, so one Spark job gives survivors, counts per site and the
     number of rows read.
 C4  Where intake tells a sender's runs apart (incarnation "auto"), only messages of one *stretch* are compared: those that
-    follow each other with the same session and with generations that do not go back. A message of generation 0 is a stretch
+    follow each other with the same session and with generations that grow. A message of generation 0 is a stretch
     of its own, for it may begin a run. So whatever begins a run goes on, and what the run ends with.
 C5  Chunks are never conflated: each is a part of something else.
 
@@ -104,7 +104,7 @@ _SESSION = "coalesce(ce_session, '')"
 _IN_TURN = "OVER (PARTITION BY remote, ce_type, turned ORDER BY queue, position)"
 _TURNS = (
     f"int(turned AND ({_GENERATION} = 0 OR lag({_GENERATION}, 1, 0) {_IN_TURN} = 0"
-    f" OR {_GENERATION} < lag({_GENERATION}, 1, 0) {_IN_TURN} OR {_SESSION} <> lag({_SESSION}, 1, '') {_IN_TURN})) AS turns"
+    f" OR {_GENERATION} <= lag({_GENERATION}, 1, 0) {_IN_TURN} OR {_SESSION} <> lag({_SESSION}, 1, '') {_IN_TURN})) AS turns"
 )
 _STRETCH = f"sum(turns) {_IN_TURN} AS stretch"
 # It begins as the other window does, so that one shuffle serves both.
@@ -151,16 +151,19 @@ class Conflation:
     def conflate(self, batch: DataFrame, rows: int) -> Conflated:
         """`rows` is what the plan promises; it only chooses the way."""
         if rows <= HAND_ROWS:
-            return self._by_hand(_collected(batch.selectExpr("*", "messages AS copies")).survivors)
+            return self._by_hand(batch)
         if rows < WINDOW_ROWS:
             return _collected(self.by_window(batch))
         kept = batch.persist()
         try:
+            if kept.count() <= HAND_ROWS:  # most of it was left out where it was read
+                return self._by_hand(kept)
             return _collected(self.by_two_phases(kept))
         finally:
             kept.unpersist()
 
-    def _by_hand(self, survivors: list[Survivor]) -> Conflated:
+    def _by_hand(self, batch: DataFrame) -> Conflated:
+        survivors = _collected(batch.selectExpr("*", "messages AS copies")).survivors
         kept = self._newest.choose(("", s.remote, s.headers, s.copies) for s in survivors)
         return Conflated([replace(survivors[number], copies=copies) for number, copies in kept.items()])
 

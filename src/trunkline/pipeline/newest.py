@@ -10,19 +10,68 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from typing import Any, Generic, TypeVar
 
 from trunkline.bridge.types import BundleType, Types
 from trunkline.core.bundle import Mode
 from trunkline.core.jsoncodec import dumps, loads
 
 _NUMBER = "[0-9]{1,18}"
-_VERSION = re.compile(rf"{_NUMBER}\.{_NUMBER}")
-_VALUE = re.compile(f"(?:{_NUMBER})?")
+_DIGITS = 18
 
-Headers = Mapping[str, str | None]
-Message = tuple[str, str, Headers, int]
-"""Among which others it is compared, its sender, its headers, how many it stands for already."""
-Slot = tuple[str, str, str | None]
+Headers = Mapping[str, bytes | None]
+Texts = Mapping[str, str | None]
+Version = tuple[int, int]
+T = TypeVar("T")
+
+
+class Choice(Generic[T]):
+    """Of what is added, one after the other, what goes on; and how many each of these stands for."""
+
+    def __init__(self, allowed: Mapping[bytes, re.Pattern[bytes]]) -> None:
+        self._allowed = allowed
+        self._slots: dict[tuple[str, str, bytes | None], tuple[Version, int]] = {}
+        self._kept: dict[int, tuple[T, int]] = {}
+        self._added = 0
+
+    def add(self, item: T, place: str, sender: str, headers: Headers, copies: int = 1) -> None:
+        """`place`: among which others it is compared."""
+        number, self._added = self._added, self._added + 1
+        version = self._version(sender, headers)
+        if version is not None:
+            slot = (place, sender, headers["ce_type"])
+            before = self._slots.get(slot)
+            if before is not None and before[0] >= version:
+                older, stands_for = self._kept[before[1]]
+                self._kept[before[1]] = (older, stands_for + copies)
+                return
+            if before is not None:
+                copies += self._kept.pop(before[1])[1]
+            self._slots[slot] = (version, number)
+        self._kept[number] = (item, copies)
+
+    def kept(self) -> list[tuple[T, int]]:
+        """In the order they were added."""
+        return list(self._kept.values())
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def _version(self, sender: str, headers: Headers) -> Version | None:
+        """None for what does not take part."""
+        get = headers.get
+        allowed = self._allowed.get(get("ce_type") or b"")
+        id_, incarnation, generation = get("ce_id"), get("ce_incarnation") or b"", get("ce_generation") or b""
+        if allowed is None or not id_ or get("ce_mode") != b"complete" or get("ce_source") != sender.encode():
+            return None
+        if get("ce_chunk") or not (_is_number(incarnation) and _is_number(generation)):
+            return None
+        value, dependency = get("ce_value"), get("ce_dependency") or b""
+        if (value and not _is_number(value)) or not allowed.fullmatch(dependency):
+            return None
+        if b"\x00" in id_ or b"\x00" in (get("ce_time") or b"") or b"\x00" in (get("ce_session") or b""):
+            return None
+        return int(incarnation), int(generation)
 
 
 class Newest:
@@ -30,7 +79,7 @@ class Newest:
 
     def __init__(self, allowed: Mapping[str, str]) -> None:
         self._allowed = dict(allowed)
-        self._dependency = {name: re.compile(pattern) for name, pattern in allowed.items()}
+        self._patterns = {name.encode(): re.compile(pattern.encode()) for name, pattern in allowed.items()}
 
     @classmethod
     def of(cls, types: Types) -> Newest:
@@ -43,44 +92,21 @@ class Newest:
     def __str__(self) -> str:
         return dumps(self._allowed).decode()
 
-    def choose(self, messages: Iterable[Message]) -> dict[int, int]:
-        """The numbers of those that go on, in order, and how many each stands for."""
-        slots: dict[Slot, tuple[tuple[int, int], int]] = {}
-        kept: dict[int, int] = {}
-        for number, (place, sender, headers, copies) in enumerate(messages):
-            kept[number] = copies
-            version = self._version(sender, headers)
-            if version is None:
-                continue
-            slot = (place, sender, headers.get("ce_type"))
-            before = slots.get(slot)
-            if before is None:
-                slots[slot] = (version, number)
-            elif before[0] < version:
-                kept[number] += kept.pop(before[1])
-                slots[slot] = (version, number)
-            else:
-                kept[before[1]] += kept.pop(number)
-        return dict(sorted(kept.items()))
+    def choice(self) -> Choice[Any]:
+        return Choice(self._patterns)
 
-    def _version(self, sender: str, headers: Headers) -> tuple[int, int] | None:
-        """None for what does not take part."""
-        get = headers.get
-        incarnation, generation = get("ce_incarnation"), get("ce_generation")
-        allowed = self._dependency.get(get("ce_type") or "")
-        if (
-            allowed is None
-            or get("ce_mode") != Mode.COMPLETE
-            or get("ce_source") != sender
-            or not get("ce_id")
-            or get("ce_chunk")
-            or not _VERSION.fullmatch(f"{incarnation}.{generation}")
-            or not _VALUE.fullmatch(get("ce_value") or "")
-            or not allowed.fullmatch(get("ce_dependency") or "")
-            or "\x00" in f"{get('ce_id')}{get('ce_time')}{get('ce_session')}"
-        ):
-            return None
-        return int(incarnation or 0), int(generation or 0)
+    def choose(self, messages: Iterable[tuple[str, str, Texts, int]]) -> dict[int, int]:
+        """Of (place, sender, headers, copies) the numbers of those that go on, and how many each stands for."""
+        choice: Choice[int] = Choice(self._patterns)
+        for number, (place, sender, headers, copies) in enumerate(messages):
+            choice.add(
+                number, place, sender, {name: text.encode() for name, text in headers.items() if text is not None}, copies
+            )
+        return dict(choice.kept())
+
+
+def _is_number(text: bytes) -> bool:
+    return text.isdigit() and len(text) <= _DIGITS
 
 
 def _dependency(declared: BundleType) -> str:

@@ -9,7 +9,7 @@ M3  What cannot be read goes on as well: intake refuses it with a reason, and ke
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 
 import pyarrow as pa
@@ -20,14 +20,15 @@ from trunkline.core.errors import Invalid
 from trunkline.core.ids import check_name
 from trunkline.core.jsoncodec import dumps
 from trunkline.pipeline.arrivals import ARRIVALS, HEADER_COLUMNS
-from trunkline.pipeline.kafka.records import Values, alike, millis
+from trunkline.pipeline.kafka.records import BATCH_BYTES, Values, alike, batches, millis
 from trunkline.pipeline.kafka.settings import Subscription
-from trunkline.pipeline.newest import Newest
+from trunkline.pipeline.newest import Choice, Newest
 from trunkline.queues.kinds import Kind
 
 # Every header set of ours has it, and no other does.
 _OURS = "ce_incarnation"
 _KNOWN = frozenset(HEADER_COLUMNS)
+_MOST_KEPT = 5_000
 # It says nothing more of a message that has our headers.
 _PASSED_OVER = frozenset({"content-type"})
 
@@ -69,10 +70,26 @@ def _site(key: bytes | None) -> str:
         return ""
 
 
-def batch(messages: Sequence[Message], senders: Senders, newest: Newest | None = None) -> pa.RecordBatch:
-    copies = [1] * len(messages)
-    if newest is not None:
-        messages, copies = _conflated(messages, senders, newest)
+def conflated(fetched: Iterable[Sequence[Message]], senders: Senders, newest: Newest) -> Iterator[pa.RecordBatch]:
+    """Only what goes on; nothing is made of the others, which in overload are most."""
+    choice: Choice[Message] = newest.choice()
+    for messages in fetched:
+        for queue, site, message in zip(*_places(messages, senders), messages, strict=True):
+            choice.add(message, queue, site, dict(message.headers() or ()))  # type: ignore[arg-type]
+        if len(choice) >= _MOST_KEPT or sum(len(message) for message, _ in choice.kept()) >= BATCH_BYTES:
+            yield from _kept(choice, senders)
+            choice = newest.choice()
+    if len(choice):
+        yield from _kept(choice, senders)
+
+
+def _kept(choice: Choice[Message], senders: Senders) -> Iterator[pa.RecordBatch]:
+    kept = choice.kept()
+    copies = iter([copies for _, copies in kept])
+    return batches([m for m, _ in kept], lambda part: batch(part, senders, [next(copies) for _ in part]))
+
+
+def batch(messages: Sequence[Message], senders: Senders, copies: Sequence[int] = ()) -> pa.RecordBatch:
     queues, sites = _places(messages, senders)
     stamps = millis(messages)
     known, others, payloads = _contents(messages)
@@ -85,16 +102,9 @@ def batch(messages: Sequence[Message], senders: Senders, newest: Newest | None =
         payloads,
         pa.array([None if at is None else at / 1000 for at in stamps], pa.float64()),
         pa.array([int(Kind.LOG_ENTRY)] * len(messages), pa.int32()),
-        pa.array(copies, pa.int32()),
+        pa.array(copies or [1] * len(messages), pa.int32()),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=ARRIVALS)
-
-
-def _conflated(messages: Sequence[Message], senders: Senders, newest: Newest) -> tuple[list[Message], list[int]]:
-    """What goes on, and how many each stands for. Nothing is made of the others, which in overload are most."""
-    queues, sites = _places(messages, senders)
-    kept = newest.choose((queue, site, _texts(m), 1) for queue, site, m in zip(queues, sites, messages, strict=True))
-    return [messages[number] for number in kept], list(kept.values())
 
 
 def _places(messages: Sequence[Message], senders: Senders) -> tuple[list[str], list[str]]:

@@ -32,7 +32,7 @@ SCHEMA = (
     + "headers MAP<STRING, BINARY>"
 )
 _KNOWN = frozenset(HEADER_COLUMNS)
-_BATCH_BYTES = 8 << 20
+BATCH_BYTES = 8 << 20
 
 Pairs = list[tuple[str, bytes | None]]
 Headers = dict[str, bytes | None]
@@ -42,7 +42,7 @@ Others = list[Headers | None]
 
 def batches(messages: Sequence[Message], make: Callable[[Sequence[Message]], pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """One batch, or as many as keep each of them to a size that fits a worker."""
-    count = -(-sum(map(len, messages)) // _BATCH_BYTES) or 1
+    count = -(-sum(map(len, messages)) // BATCH_BYTES) or 1
     step = -(-len(messages) // count)
     for first in range(0, len(messages), step):
         yield make(messages[first : first + step])

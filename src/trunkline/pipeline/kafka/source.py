@@ -16,7 +16,7 @@ S5  New topics and partitions are in the first plan after they are seen, for eve
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -158,16 +158,16 @@ class KafkaReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, Pieces)
         with _no_collection(), borrowed(Consumer, self._config(CONSUMER)) as consumer:
-            make = self._make()
-            for messages in fetch(consumer, partition.pieces, self._settings.patience_seconds):
-                yield from batches(messages, make)
+            yield from self._batches(fetch(consumer, partition.pieces, self._settings.patience_seconds))
 
-    def _make(self) -> Callable[[Sequence[Message]], pa.RecordBatch]:
-        if self._settings.envelope != BUNDLES:
-            return batch
-        senders = bundles.Senders(self._settings.subscription)
-        newest = Newest.parse(self._settings.newest) if self._settings.newest else None
-        return lambda messages: bundles.batch(messages, senders, newest)
+    def _batches(self, fetched: Iterator[Sequence[Message]]) -> Iterator[pa.RecordBatch]:
+        settings = self._settings
+        if settings.envelope == BUNDLES:
+            senders = bundles.Senders(settings.subscription)
+            if settings.newest:
+                return bundles.conflated(fetched, senders, Newest.parse(settings.newest))
+            return (made for messages in fetched for made in batches(messages, lambda part: bundles.batch(part, senders)))
+        return (made for messages in fetched for made in batches(messages, batch))
 
     def stop(self) -> None:
         self._sizes.close()
