@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from kafka_topics import Topics
+from trunkline.bridge.keeper import Keeper
 from trunkline.bridge.shipped import SHIPPED
 from trunkline.bridge.workers import Workers
 from trunkline.core.clock import SystemClock
@@ -16,14 +18,18 @@ from trunkline.db.lease import acquire, connect_fenced
 from trunkline.pipeline.bridge_kafka import BridgeKafka, kafka_settings
 from trunkline.pipeline.kafka.offsets import read_offsets
 from trunkline.pipeline.session import Spark
+from trunkline.pipeline.spark_waves import SparkWaves
 from waiting import eventually
 
 Message = tuple[dict[str, str], bytes]
 GROUP = "bridge"
+# The connections of the bridge itself.
+_OTHERS = "datname = current_database() AND pid <> pg_backend_pid() AND starts_with(application_name, 'trunkline')"
 
 
 class KafkaBridge:
-    """A holder of the lease with both halves; `start` them. Sites are the topics, without the test's prefix."""
+    """A holder of the lease with both halves; `start` them, and `keep` where time matters. Sites are the topics, without the
+    test's prefix. `max_records`: of one batch."""
 
     def __init__(self, spark: Spark, dsn: str, topics: Topics, folder: Path, stack: ExitStack, **config: Any) -> None:
         self.dsn, self.topics, self.folder = dsn, topics, folder
@@ -34,20 +40,35 @@ class KafkaBridge:
         kafka = BridgeKafkaConfig(
             bootstrap=topics.bootstrap, topics=rf"{topics.prefix}-(?P<site>.+)", shared=config.pop("shared", ())
         )
-        bridge = BridgeConfig(client=None, kafka=kafka, workers=2, **config)
-        self.workers = Workers(dsn, grant, SHIPPED, bridge, SystemClock(), lambda: None)
         settings = kafka_settings(dsn, GROUP, grant, spark.cores, kafka)
+        settings = replace(settings, max_records=config.pop("max_records", settings.max_records))
+        bridge = BridgeConfig(client=None, kafka=kafka, workers=2, **config)
+        waves = SparkWaves(spark, dsn, grant, SHIPPED, bridge.statement_seconds)
+        self.workers = Workers(dsn, grant, SHIPPED, bridge, SystemClock(), lambda: None, waves)
         self.intake = BridgeKafka(spark, settings, 0.1, folder / "checkpoints", self.workers, SHIPPED, bridge.waiting_rows)
+        self.keeper = Keeper(dsn, grant, SHIPPED, bridge, SystemClock(), {}, self.intake.caught_up, lambda: None)
         stack.callback(self.workers.stop)
+        stack.callback(self.keeper.stop)
         stack.callback(self.intake.stop)
 
     def start(self) -> None:
         self.workers.start()
         self.intake.start()
 
+    def keep(self) -> None:
+        self.keeper.start()
+
     def stop(self) -> None:
         self.intake.stop()
+        self.keeper.stop()
         self.workers.stop()
+
+    def crash(self) -> None:
+        """Its lease is another's and its connections are cut in the middle of what they do: from here on it changes nothing.
+        What is left of its threads, `stop` ends."""
+        self.conn.execute("UPDATE site.lease SET epoch = epoch + 1")
+        self.conn.commit()
+        self.rows(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {_OTHERS}")
 
     def put(self, topic: str, *messages: Message, **more: Any) -> None:
         for headers, payload in messages:
@@ -63,11 +84,21 @@ class KafkaBridge:
         found = self.rows(f"SELECT {', '.join(names)} FROM bridge.counter WHERE site = %s", site)
         return dict(zip(names, found[0], strict=True)) if found else {}
 
+    def tally(self, site: str) -> dict[str, int]:
+        """What became of all that was received of it, without what is 0."""
+        names = ("received", "conflated", "rejected", "stale", "applied", "quarantined", "discarded", "joined", "expired")
+        found = self.rows(f"SELECT {', '.join(names)} FROM bridge.counter WHERE site = %s", site)
+        return {name: number for name, number in zip(names, found[0], strict=True) if number} if found else {}
+
     def offsets(self) -> dict[str, int]:
         """Of partition 0."""
         found = read_offsets(self.conn, GROUP)
         self.conn.rollback()
         return {topic.removeprefix(f"{self.topics.prefix}-"): standing.next.get(0, 0) for topic, standing in found.items()}
+
+    def connections(self) -> int:
+        [(count,)] = self.rows(f"SELECT count(*) FROM pg_stat_activity WHERE {_OTHERS}")
+        return int(count)
 
     def waiting(self) -> int:
         [(count,)] = self.rows("SELECT count(*) FROM bridge.inbox")

@@ -148,7 +148,7 @@ def kept(dsn: str) -> Iterator[Kept]:
         yield Kept(dsn, stack)
 
 
-def test_s31_a_bridge_that_was_down_silences_nobody_whose_backlog_is_unread_and_hides_who_is_silent(kept: Kept) -> None:
+def test_a_bridge_that_was_down_silences_nobody_whose_backlog_is_unread_and_hides_who_is_silent(kept: Kept) -> None:
     for site in ("a", "b"):
         kept.heard(site, 0)
         kept.applied(site, "clusters", "compliance", "cluster-changes", "events")
@@ -187,7 +187,7 @@ def test_s31_a_site_heard_between_the_look_and_the_verdict_is_not_silenced(kept:
     assert kept.states() == {"a": "silent"}
 
 
-def test_s34_a_lone_chunk_expires_and_is_counted_once_intake_has_caught_up(kept: Kept) -> None:
+def test_a_lone_chunk_expires_and_is_counted_once_intake_has_caught_up(kept: Kept) -> None:
     kept.chunk("a", "clusters", "lone", 50, 601)
     kept.chunk("a", "clusters", "growing", 50, 900)
     kept.chunk("a", "clusters", "growing", 70, 10)

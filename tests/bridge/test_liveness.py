@@ -83,7 +83,7 @@ class Bridge:
         return {site for site, heard in self.heard.items() if heard.silent}
 
 
-def test_s31_nobody_is_silent_before_what_it_sent_is_read() -> None:
+def test_nobody_is_silent_before_what_it_sent_is_read() -> None:
     bridge = Bridge()
     bridge.reads_for(120)
     bridge.stop()

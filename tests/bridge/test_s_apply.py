@@ -62,7 +62,7 @@ def counter(hub: Hub, name: str, site: str = "a") -> int:
     return int(number)
 
 
-def test_s02_what_arrives_out_of_order_is_dropped_as_stale(hub: Hub, run: Run) -> None:
+def test_what_arrives_out_of_order_is_dropped_as_stale(hub: Hub, run: Run) -> None:
     running = run()
     running.arrive(clusters("a", 3, cluster("c", "new")))
     running.until_empty()
@@ -75,7 +75,7 @@ def test_s02_what_arrives_out_of_order_is_dropped_as_stale(hub: Hub, run: Run) -
     assert hub.rows("SELECT generation FROM bridge.ledger") == [(3,)]
 
 
-def test_s08_a_dependency_is_met_by_the_equal_value_whatever_the_generation(hub: Hub, run: Run) -> None:
+def test_a_dependency_is_met_by_the_equal_value_whatever_the_generation(hub: Hub, run: Run) -> None:
     running = run()
     running.arrive(levels("a", 0, 5, c=1))
     running.until_empty()
@@ -86,7 +86,7 @@ def test_s08_a_dependency_is_met_by_the_equal_value_whatever_the_generation(hub:
     assert counter(hub, "applied") == 2
 
 
-def test_s09_a_dependent_is_parked_until_its_base_and_holds_up_nobody(hub: Hub, run: Run) -> None:
+def test_a_dependent_is_parked_until_its_base_and_holds_up_nobody(hub: Hub, run: Run) -> None:
     running = run(1)
     running.arrive(levels("a", 0, 5, c=1))
     running.until_empty()
@@ -101,7 +101,7 @@ def test_s09_a_dependent_is_parked_until_its_base_and_holds_up_nobody(hub: Hub, 
     assert (level(hub), level(hub, "complete_level")) == ({"c": 9}, {"c": 2})
 
 
-def test_s11_a_dependent_that_names_no_base_stops_nothing(hub: Hub, run: Run) -> None:
+def test_a_dependent_that_names_no_base_stops_nothing(hub: Hub, run: Run) -> None:
     """Intake refuses it with a reason; the apply half, given one all the same, does not fall over it."""
     running = run()
     without = complete("a", 1, Version(0, 1), c=1)
@@ -122,7 +122,7 @@ def test_s11_a_dependent_that_names_no_base_stops_nothing(hub: Hub, run: Run) ->
     assert level(hub) == {"c": 4}
 
 
-def test_s18_deltas_of_a_base_that_is_gone_are_discarded_and_those_of_the_new_one_apply(hub: Hub, run: Run) -> None:
+def test_deltas_of_a_base_that_is_gone_are_discarded_and_those_of_the_new_one_apply(hub: Hub, run: Run) -> None:
     hub.take_in(levels("a", 1, 4, c=4))
     hub.apply("a", "levels")
     hub.take_in(delta("a", 1, 4, c=41), delta("a", 2, 4, c=42), levels("a", 2, 5, c=5))
@@ -140,7 +140,7 @@ def test_s18_deltas_of_a_base_that_is_gone_are_discarded_and_those_of_the_new_on
     assert counter(hub, "applied") == 3
 
 
-def test_s23_a_hung_statement_is_cancelled_and_tried_again_while_other_sites_go_on(hub: Hub, run: Run) -> None:
+def test_a_hung_statement_is_cancelled_and_tried_again_while_other_sites_go_on(hub: Hub, run: Run) -> None:
     sites = ["hung", *[f"s{n}" for n in range(10)]]
     for site in sites:
         hub.take_in(clusters(site, 1, cluster("c")))
@@ -164,7 +164,7 @@ def test_s23_a_hung_statement_is_cancelled_and_tried_again_while_other_sites_go_
     assert counter(hub, "applied", "hung") == 2
 
 
-def test_s24_one_bad_row_of_300_rolls_the_bundle_back_and_a_newer_one_clears_it(
+def test_one_bad_row_of_300_rolls_the_bundle_back_and_a_newer_one_clears_it(
     hub: Hub, run: Run, capsys: pytest.CaptureFixture[str]
 ) -> None:
     good: dict[str, Any] = {f"n{n}": 1 for n in range(300)}

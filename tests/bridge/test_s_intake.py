@@ -80,7 +80,7 @@ def given_version_500_900(hub: Hub, **more: str) -> None:
     assert (applied(hub), clusters_of(hub)) == ((500, 900), ["old"])
 
 
-def test_s04_a_restart_with_generation_0_is_accepted_and_a_stray_of_the_old_run_does_not_overwrite_it(hub: Hub) -> None:
+def test_a_restart_with_generation_0_is_accepted_and_a_stray_of_the_old_run_does_not_overwrite_it(hub: Hub) -> None:
     given_version_500_900(hub)
     take(hub, Message("0.1", policy("new")))
     hub.apply("h1", "clusters-per-policy")
@@ -95,7 +95,7 @@ def test_s04_a_restart_with_generation_0_is_accepted_and_a_stray_of_the_old_run_
     assert clusters_of(hub) == ["newer"]
 
 
-def test_s05_a_silent_restart_is_known_by_its_session(hub: Hub) -> None:
+def test_a_silent_restart_is_known_by_its_session(hub: Hub) -> None:
     given_version_500_900(hub, sessionid="one")
     take(hub, Message("7.1", policy("same session"), sessionid="one"))
     hub.apply("h1", "clusters-per-policy")
@@ -106,7 +106,7 @@ def test_s05_a_silent_restart_is_known_by_its_session(hub: Hub) -> None:
     assert (applied(hub), clusters_of(hub)) == ((7, 1), ["new session"])
 
 
-def test_s05_a_silent_restart_without_sessions_is_known_by_its_time(hub: Hub) -> None:
+def test_a_silent_restart_without_sessions_is_known_by_its_time(hub: Hub) -> None:
     given_version_500_900(hub)
     take(hub, Message("7.1", policy("not later")))
     hub.apply("h1", "clusters-per-policy")
@@ -125,7 +125,7 @@ def places(hub: Hub) -> set[int]:
     }
 
 
-def test_s25_the_stored_offset_never_passes_a_bundle_that_is_nowhere(hub: Hub) -> None:
+def test_the_stored_offset_never_passes_a_bundle_that_is_nowhere(hub: Hub) -> None:
     """1 to 3 applied; 4 to 7 pending, each in its place: the offset may stand at 8. What is not taken in is not passed."""
     take(hub, *[Message(f"0.{n}", [], kind=EVENTS) for n in range(1, 4)])
     hub.apply("h1", "policy-events")
@@ -168,7 +168,7 @@ def chunks(data: bytes, source: str) -> list[Message]:
     ]
 
 
-def test_s34_interleaved_and_doubled_chunks_are_assembled_once_and_a_lone_one_waits(hub: Hub) -> None:
+def test_interleaved_and_doubled_chunks_are_assembled_once_and_a_lone_one_waits(hub: Hub) -> None:
     large = dumps([{"policyId": "P1", "compliantClusters": ["c1"], "padding": "x" * (12 * MIB)}])
     [first, second], [other, other_second] = chunks(large, "h1"), chunks(large, "h2")
     assert len({first.headers["ce_id"], second.headers["ce_id"]}) == 2
@@ -189,7 +189,7 @@ def test_s34_interleaved_and_doubled_chunks_are_assembled_once_and_a_lone_one_wa
     assert hub.rows("SELECT 1 FROM bridge.chunk") == []
 
 
-def test_s11_a_dependent_without_its_dependency_goes_to_quarantine_and_the_stream_goes_on(hub: Hub) -> None:
+def test_a_dependent_without_its_dependency_goes_to_quarantine_and_the_stream_goes_on(hub: Hub) -> None:
     take(hub, Message("1.1", policy("c1")), Message("1.1", kind=CC), Message("2.2", policy("c2")))
     [(site, payload, reason, queue, position)] = hub.rows(
         "SELECT site, payload, reason, queue, position FROM bridge.quarantine"

@@ -128,7 +128,8 @@ class Workers:
         self._signal_stop()
         deadline = self._clock.monotonic() + seconds
         for thread in self._threads:
-            thread.join(max(0.0, deadline - self._clock.monotonic()))
+            if thread.is_alive():
+                thread.join(max(0.0, deadline - self._clock.monotonic()))
         for thread, conn in zip(self._threads, self._connections, strict=True):
             if thread.is_alive():
                 conn.cancel()

@@ -2,7 +2,7 @@
 
 B1  Every start uses a new, empty checkpoint folder (H28); older folders are removed.
 B2  To drain, the running batch ends and the next one raises before it does anything.
-B3  A query that ended is started anew at the stored offsets, with backoff.
+B3  A query that ended, or could not start, is started anew at the stored offsets, with backoff.
 B4  A query with a pool of its own gets its share of the cores, whatever other jobs there are.
 B5  The first batch of a query may be empty and have no plan: Spark asks for one, whether there is anything new or not.
 B6  A query has caught up when it saw all there was at its last look, and no batch is held up.
@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import psycopg
 import structlog
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -26,7 +27,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from trunkline.core.backoff import Backoff
 from trunkline.core.clock import Clock
-from trunkline.core.errors import Invalid, Retryable, Terminal
+from trunkline.core.errors import Invalid, Retryable, Terminal, TrunklineError
 from trunkline.core.jsoncodec import loads
 
 # A batch that lasts longer is interrupted when the query stops, and rolls back.
@@ -153,7 +154,8 @@ class Supervisor:
         self._started_at = self._clock.monotonic()
         try:
             self._query.start()
-        except PySparkException as error:
+        except (PySparkException, psycopg.Error, TrunklineError) as error:
+            self._query.stop()
             self._wait_after(str(error).splitlines()[0])
 
     def supervise(self) -> None:
