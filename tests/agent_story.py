@@ -163,7 +163,7 @@ class Model:
         self._judge(suffix, (run, generation, value), headers.get("ce_extdependencyversion"), payload)
 
     def _run(self, suffix: str, headers: dict[str, str], generation: int, position: int) -> int:
-        """A run is counted by the place where it begins."""
+        """A run is counted by the place where it begins. The bridge may see that later, when it was conflated away."""
         run, session, began_with = self._runs.get(suffix, (0, "", ""))
         named = headers.get("ce_sessionid", "")
         is_rest = headers.get("ce_extoffset", "") == headers.get("ce_extsize", "-")
@@ -189,7 +189,10 @@ class Model:
             self.events |= {row["eventName"] for row in document}
         elif suffix in (PAIRS, STATES, CHANGES):
             told = {
-                (row["policyId"], name): state for row in document for state, list_ in LISTS.items() for name in row.get(list_, [])
+                (row["policyId"], name): state
+                for row in document
+                for state, list_ in LISTS.items()
+                for name in row.get(list_, [])
             }
             if suffix == PAIRS:
                 self.pairs = told
@@ -211,7 +214,7 @@ class Model:
             "pairs": {(*pair, f"id-{pair[1]}"): state for pair, state in self.pairs.items()},
             "clusters": self.clusters,
             "events": self.events,
-            "ledger": self.ledger,
+            "ledger": {type_: (generation, value) for type_, (_, generation, value) in self.ledger.items()},
             "received": self.received,
             "elsewhere": 0,
         }
@@ -237,7 +240,7 @@ def end_of(conn: psycopg.Connection[Any], hub: str) -> dict[str, Any]:
             "events": {name for (name,) in rows("SELECT event_name FROM fleet.policy_event WHERE site = %s")},
             "ledger": {
                 type_: tuple(version)
-                for type_, *version in rows("SELECT type, incarnation, generation, value FROM bridge.ledger WHERE site = %s")
+                for type_, *version in rows("SELECT type, generation, value FROM bridge.ledger WHERE site = %s")
             },
             "received": received,
             "elsewhere": elsewhere,

@@ -112,3 +112,8 @@ def policy_event(name: str, state: str, at: str, **more: Any) -> dict[str, Any]:
 
 def happened(hub: str, generation: int, *events: dict[str, Any], to: str = "event.localreplicatedpolicy") -> Message:
     return event(hub, to, f"{generation}.{generation + 1}", list(events))
+
+
+def per_policy(hub: str, version: str, policies: dict[str, dict[str, list[str]]]) -> Message:
+    """Compliance of several. `policies`: of each the lists of clusters, under the names the agent has for them."""
+    return event(hub, "policy.localcompliance", version, [{"policyId": name, **lists} for name, lists in policies.items()])

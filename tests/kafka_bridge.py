@@ -90,6 +90,16 @@ class KafkaBridge:
         found = self.rows(f"SELECT {', '.join(names)} FROM bridge.counter WHERE site = %s", site)
         return {name: number for name, number in zip(names, found[0], strict=True) if number} if found else {}
 
+    def ledger(self, site: str) -> dict[str, tuple[int, int]]:
+        """Generation and value of what was applied last, by type."""
+        found = self.rows("SELECT type, generation, value FROM bridge.ledger WHERE site = %s", site)
+        return {type_: (generation, value) for type_, generation, value in found}
+
+    def compliance(self, site: str) -> dict[tuple[str, str], str]:
+        """By policy and cluster."""
+        found = self.rows("SELECT policy_id, cluster_name, state::text FROM fleet.compliance WHERE site = %s", site)
+        return {(policy, name): state for policy, name, state in found}
+
     def offsets(self) -> dict[str, int]:
         """Of partition 0."""
         found = read_offsets(self.conn, GROUP)

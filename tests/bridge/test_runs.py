@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from trunkline.bridge.batch import Arrived
 from trunkline.bridge.runs import Run, tell, tell_all
-from trunkline.core.bundle import Bundle, Chunk, Mode, Version
+from trunkline.core.bundle import Bundle, Chunk, Dependency, Mode, Version
 
 QUEUE = "status.h1@0"
 LATER = "2026-01-01T01:00:00+00:00"
@@ -89,6 +89,32 @@ def test_t6_append_bundles_are_never_dropped() -> None:
     first = sent(0, 10, mode=Mode.APPEND)
     _, versions = told(first, sent(3, 5, mode=Mode.APPEND), replace(first, position=11))
     assert versions == [Version(10, 0), Version(10, 3), Version(10, 0)]
+
+
+def delta(needs: int, position: int, session: str = "", run: int = 0) -> Arrived:
+    base = Dependency("clusters", Version(run, needs))
+    return Arrived(auto("h1", "changes", Mode.DELTA, position, 1, [], needs=base, session=session), QUEUE, position)
+
+
+def needed(*arrived: Arrived, runs: dict[tuple[str, str], Run] | None = None) -> list[Version]:
+    _, kept = tell_all(runs or {}, arrived, {})
+    return [one.bundle.dependency.version for one in kept if one.bundle.dependency]
+
+
+def test_t8_a_dependency_means_the_run_its_base_is_of_at_that_place() -> None:
+    assert needed(delta(7, 9), sent(5, 10, value=7), delta(7, 11), sent(0, 20), delta(7, 21)) == [
+        Version(0, 7), Version(10, 7), Version(20, 7),
+    ]  # fmt: skip
+    before, _ = tell_all({}, [sent(5, 10)], {})
+    assert needed(delta(7, 11), runs=before) == [Version(10, 7)]
+    assert needed(sent(5, 10), delta(7, 11, run=3)) == [Version(3, 7)]  # said by its sender
+
+
+def test_t8_a_session_tells_the_run_wherever_the_base_stands() -> None:
+    """The first bases of a session are conflated away on Spark, so the one that is left may stand behind its first deltas."""
+    assert needed(
+        sent(5, 10, session="one"), delta(7, 11, "two"), sent(9, 20, session="two"), delta(1, 29, "three"), delta(9, 30, "one")
+    ) == [Version(20, 7), Version(0, 1), Version(10, 9)]  # fmt: skip
 
 
 def test_bundles_with_an_incarnation_are_left_alone() -> None:
@@ -179,6 +205,14 @@ def test_runs_are_kept_with_the_batch_that_began_them(hub: Hub) -> None:
     assert hub.rows("SELECT incarnation, generation, value FROM bridge.inbox WHERE (site, type) = ('h1', 'clusters')") == [
         (1, 4, 2)
     ]
+
+
+def test_t8_the_run_of_a_base_is_known_from_batches_before(hub: Hub) -> None:
+    needs = Dependency("complete-compliance", Version(0, 4))
+    hub.take_in(auto("h1", "complete-compliance", Mode.COMPLETE, 0, 4, [], id_="base"))
+    hub.take_in(auto("h1", "compliance-delta", Mode.DELTA, 0, 1, [], needs=needs))
+    [(run,)] = hub.rows("SELECT incarnation FROM bridge.run WHERE type = 'complete-compliance'")
+    assert hub.rows("SELECT dependency_incarnation, dependency_generation FROM bridge.inbox WHERE mode = 'delta'") == [(run, 4)]
 
 
 def test_a_sender_that_gave_its_incarnations_up_goes_on_above_them(hub: Hub) -> None:

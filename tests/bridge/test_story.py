@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack
 
 import pytest
@@ -25,12 +25,6 @@ from waiting import eventually
 HUBS = {"a": False, "b": True}
 
 
-@pytest.fixture
-def hub(make_database: Callable[..., str]) -> Iterator[Hub]:
-    with ExitStack() as stack:
-        yield Hub(make_database("queues", "bridge"), stack)
-
-
 def batch_of(site: str, messages: list[Message], position: int) -> Batch:
     arrived, rejected = [], []
     for at, message in enumerate(messages, position):
@@ -42,8 +36,14 @@ def batch_of(site: str, messages: list[Message], position: int) -> Batch:
     return Batch(arrived, rejected, {site: len(messages)}, (), "kafka")
 
 
-@pytest.mark.parametrize("seed", [random.randrange(1_000_000) for _ in range(25)])
-def test_a_story_ends_the_same_whatever_the_batches(hub: Hub, seed: int) -> None:
+@pytest.mark.parametrize("stories", [2, pytest.param(200, marks=[pytest.mark.soak, pytest.mark.timeout(3600)])])
+def test_h39_a_story_ends_the_same_whatever_was_taken_in_at_once(make_database: Callable[..., str], stories: int) -> None:
+    for seed in random.sample(range(10**6), stories):
+        with ExitStack() as stack:
+            tell(Hub(make_database("queues", "bridge"), stack), seed)
+
+
+def tell(hub: Hub, seed: int) -> None:
     rng = random.Random(seed)
     workers = Workers(hub.dsn, hub.grant, SHIPPED, BridgeConfig(workers=2), SystemClock(), lambda: None)
     workers.start()
@@ -61,7 +61,7 @@ def test_a_story_ends_the_same_whatever_the_batches(hub: Hub, seed: int) -> None
                 for message in some:
                     models[name].take(message)
         left = "SELECT site, type, dependency_generation, key FROM bridge.inbox"
-        eventually(lambda: not hub.rows(left), 20, lambda: (hub.rows(left), hub.rows("TABLE bridge.ledger")))
+        eventually(lambda: not hub.rows(left), 60, lambda: (hub.rows(left), hub.rows("TABLE bridge.ledger")))
     finally:
         workers.stop()
     assert {name: end_of(hub.conn, name) for name in HUBS} == {name: model.end() for name, model in models.items()}

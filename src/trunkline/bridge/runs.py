@@ -139,24 +139,31 @@ def tell_all(
 ) -> tuple[dict[Key, Run], list[Arrived]]:
     """The runs after these bundles, which are in the order they were read; and the bundles that stay."""
     after, kept = dict(runs), []
+    sessions = {(*key, run.session): run for key, run in runs.items()}
+    bases: list[Run | None] = []
     for arrived in bundles:
         bundle: Bundle | None = arrived.bundle
         if arrived.bundle.version.incarnation == UNTOLD:
             key = arrived.bundle.source, arrived.bundle.type
             after[key], bundle = tell(after.get(key), arrived, above.get(key, 0))
-            if bundle is not None and bundle.dependency is not None:
-                bundle = _with_run(bundle, bundle.dependency, after.get((bundle.source, bundle.dependency.type)))
+            sessions[*key, after[key].session] = after[key]
         if bundle is not None:
             kept.append(arrived if bundle is arrived.bundle else replace(arrived, bundle=bundle))
-    return after, kept
+            bases.append(after.get((bundle.source, bundle.dependency.type)) if bundle.dependency else None)
+    return after, [_of_base(arrived, base, sessions) for arrived, base in zip(kept, bases, strict=True)]
 
 
-def _with_run(bundle: Bundle, needs: Dependency, base: Run | None) -> Bundle:
-    """Of a session whose base was not heard yet the run is not known."""
-    if needs.version.incarnation or base is None or base.session != bundle.session:
-        return bundle
+def _of_base(arrived: Arrived, base: Run | None, sessions: Mapping[tuple[str, str, str], Run]) -> Arrived:
+    """With the run of its base (T8). A session tells which, wherever the base stands: its first bundles may be conflated."""
+    bundle, needs = arrived.bundle, arrived.bundle.dependency
+    if needs is None or needs.version.incarnation:
+        return arrived
+    if bundle.session or (base and base.session):
+        base = sessions.get((bundle.source, needs.type, bundle.session))
+    if base is None:
+        return arrived
     named = Dependency(needs.type, Version(base.incarnation, needs.version.generation))
-    return msgspec.structs.replace(bundle, dependency=named)
+    return replace(arrived, bundle=msgspec.structs.replace(bundle, dependency=named))
 
 
 def tell_runs(conn: psycopg.Connection[Any], bundles: Sequence[Arrived]) -> list[Arrived]:
