@@ -15,6 +15,7 @@ from hub_agent import PREFIX, Message, cluster, cut, event, policy_events
 from kafka_topics import Topics
 from trunkline.bridge.fleettypes import GLOBAL_HUB
 from trunkline.core.jsoncodec import loads
+from trunkline.pipeline.kafka.offsets import read_offsets
 
 CLUSTERS, EVENTS, HEARTBEAT = "managedcluster", "event.localreplicatedpolicy", "managedhub.heartbeat"
 PAIRS, STATES, CHANGES = "policy.localcompliance", "policy.localcompletecompliance", "policy.deltacompliance"
@@ -301,5 +302,7 @@ class Fleet:
         with psycopg.connect(self._dsn) as conn:
             for model in self._models:
                 assert end_of(conn, model.hub) == model.end()
+            offsets = {topic: standing.next for topic, standing in read_offsets(conn, "bridge").items()}
+        assert offsets == {self._topics.name(model.hub): {0: model.received} for model in self._models}
         assert self.count("SELECT count(*) FROM bridge.quarantine WHERE state = 'open' AND type IS NOT NULL") == 0
         assert self.count("SELECT count(*) FROM bridge.resync") == 0

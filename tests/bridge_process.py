@@ -50,8 +50,10 @@ class BridgeProcess:
         assert self.process.poll() is None, self.log()
 
     def is_ready(self) -> bool:
+        """Not one that was killed before it."""
         self.require_running()
-        return (self.runtime / "pipeline.ready").exists()
+        file = self.runtime / "pipeline.ready"
+        return file.exists() and json.loads(file.read_text())["pid"] == self.process.pid
 
     def resident(self) -> int:
         """Bytes of memory, with all its children: Spark's JVM and its tasks."""

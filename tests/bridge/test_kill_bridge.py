@@ -33,11 +33,10 @@ def kill_again_and_again(fleet: Fleet, bridge: BridgeProcess, rng: random.Random
     """A kill comes when the bridge has taken in, or applied, as much more as is drawn."""
     for _ in range(times):
         bridge.start()
-        eventually(bridge.is_ready, 120, bridge.log)
-        count, most = rng.choice([(fleet.taken_in, 150), (lambda: fleet.count(_APPLIED), 15)])
-        target = count() + rng.randint(1, most)
         fleet.send(20)
-        eventually(lambda: bridge.require_running() or fleet.taken_in() > 0, 120, bridge.log)
+        eventually(bridge.is_ready, 120, bridge.log)
+        count, most = rng.choice([(fleet.taken_in, 120), (lambda: fleet.count(_APPLIED), 15)])
+        target = count() + rng.randint(1, most)
         fleet.send(40)
 
         def is_there(count: Callable[[], int] = count, target: int = target) -> bool:
