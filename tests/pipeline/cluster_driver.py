@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 
 from fleet_feed import CLIENT, queue_of, waiting_in
-
 from trunkline.bridge.plan import read_offsets
 from trunkline.bridge.shipped import SHIPPED
 from trunkline.bridge.workers import Workers

@@ -10,11 +10,11 @@ from typing import Any
 
 import psycopg
 import pytest
+
 from fleet_feed import CLIENT, Feed, changes, clusters, events, status_of
 from hub_agent import compliance, event
 from kafka_bridge import KafkaBridge
 from kafka_topics import Topics
-
 from trunkline.bridge.shipped import SHIPPED
 from trunkline.cli.dev.kafka import KafkaBroker
 from trunkline.core.clock import SystemClock

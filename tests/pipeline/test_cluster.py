@@ -12,8 +12,8 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from fleet_feed import Feed, clusters, events, status_of, waiting_in
 
+from fleet_feed import Feed, clusters, events, status_of, waiting_in
 from trunkline.pipeline.home import spark_home
 from trunkline.pipeline.java import find_java
 from waiting import eventually

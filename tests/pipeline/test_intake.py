@@ -9,6 +9,8 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from psycopg.types.json import Jsonb
+
 from fleet_feed import (
     CLIENT,
     Feed,
@@ -23,8 +25,6 @@ from fleet_feed import (
     status_of,
     waiting_in,
 )
-from psycopg.types.json import Jsonb
-
 from trunkline.bridge.plan import Plan, commit_plan, open_plan, read_offsets
 from trunkline.bridge.shipped import SHIPPED
 from trunkline.bridge.workers import Workers

@@ -8,11 +8,11 @@ from contextlib import ExitStack
 from typing import Any
 
 import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+
 from fleet_feed import clusters
 from hub_agent import PREFIX, compliance, event
 from kafka_topics import Topics
-from pyspark.sql.streaming.datasource import ReadAllAvailable
-
 from trunkline.cli.dev.kafka import KafkaBroker
 from trunkline.core.bundle import parse_bundle
 from trunkline.core.errors import Invalid

@@ -11,9 +11,9 @@ from typing import Any
 
 import psycopg
 import pytest
-from kafka_topics import Topics
 from pyspark.sql import DataFrame
 
+from kafka_topics import Topics
 from trunkline.cli.dev.kafka import KafkaBroker
 from trunkline.core.backoff import Backoff
 from trunkline.core.clock import SystemClock

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
-from kafka_topics import QUIET, Topics
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
+from kafka_topics import QUIET, Topics
 from trunkline.cli.dev.kafka import KafkaBroker
 from trunkline.db.lease import acquire, connect_fenced
 from trunkline.pipeline.kafka.format import FORMAT, KafkaFormat

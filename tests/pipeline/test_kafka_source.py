@@ -9,9 +9,9 @@ from contextlib import ExitStack
 from typing import Any
 
 import pytest
-from kafka_topics import Topics
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, ReadMaxRows
 
+from kafka_topics import Topics
 from trunkline.cli.dev.kafka import KafkaBroker
 from trunkline.core.errors import Fenced, Retryable, Terminal
 from trunkline.db.lease import Grant, acquire, commit_fenced, connect_fenced

@@ -7,10 +7,10 @@ from contextlib import ExitStack
 
 import psycopg
 import pytest
-from fleet_feed import CLIENT, Feed, clusters, queue_of
 from psycopg.types.json import Jsonb
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
+from fleet_feed import CLIENT, Feed, clusters, queue_of
 from trunkline.bridge.plan import Plan, commit_plan, open_plan
 from trunkline.core.errors import Fenced, Terminal
 from trunkline.core.jsoncodec import loads

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
-from kafka_topics import QUIET, Topics
 
+from kafka_topics import QUIET, Topics
 from trunkline.bridge.shipped import SHIPPED
 from trunkline.cli.dev.kafka import KafkaBroker
 from trunkline.core.bundle import Bundle, Version, parse_bundle

@@ -13,8 +13,8 @@ from pathlib import Path
 import psycopg
 import pytest
 import yaml
-from fleet_feed import Feed, Model, clusters, history, queue_of, status_of, waiting_in
 
+from fleet_feed import Feed, Model, clusters, history, queue_of, status_of, waiting_in
 from trunkline.core.config import ProcessConfig
 from trunkline.core.errors import Invalid
 from trunkline.core.secret import ConnectionString

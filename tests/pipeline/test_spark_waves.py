@@ -7,8 +7,8 @@ from contextlib import ExitStack
 
 import psycopg
 import pytest
-from fleet_feed import clusters, status_of
 
+from fleet_feed import clusters, status_of
 from trunkline.bridge.batch import Arrived, Batch
 from trunkline.bridge.inbox import write_batch
 from trunkline.bridge.judgement import Verdict
