@@ -135,8 +135,8 @@ otlp:
 """
 NAME = "a name is 1 to 63 lower-case letters, digits, '.', '_' or '-', beginning and ending with a letter or digit"
 KNOWN = (
-    "known: site, node, database, tls, link, store, topology, trunk, queues, api, routes, bridge, log, otlp, "
-    "stop_seconds, runtime"
+    "known: site, node, database, tls, link, store, topology, trunk, queues, api, routes, bridge, spark, log, "
+    "otlp, stop_seconds, runtime"
 )
 
 
