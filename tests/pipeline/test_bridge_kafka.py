@@ -165,11 +165,13 @@ def test_the_bridges_jobs_have_a_pool_of_their_own(
 ) -> None:
     topics.create("h1")
     bridge = run()
+    context = spark.session.sparkContext
+    before = context.getLocalProperty("spark.scheduler.pool")
     pools: list[str | None] = []
     taken = bridge.workers.notice
 
     def notice(waiting: Any) -> None:
-        pools.append(spark.session.sparkContext.getLocalProperty("spark.scheduler.pool"))
+        pools.append(context.getLocalProperty("spark.scheduler.pool"))
         taken(waiting)
 
     monkeypatch.setattr(bridge.workers, "notice", notice)
@@ -177,8 +179,8 @@ def test_the_bridges_jobs_have_a_pool_of_their_own(
     bridge.start()
     bridge.until_applied(h1=1)
     assert pools == ["bridge"]
-    assert spark.session.sparkContext.getLocalProperty("spark.scheduler.pool") is None
-    assert spark.session.sparkContext.getConf().get("spark.scheduler.mode") == "FAIR"
+    assert context.getLocalProperty("spark.scheduler.pool") == before
+    assert context.getConf().get("spark.scheduler.mode") == "FAIR"
 
 
 def test_queues_and_kafka_are_read_at_once(spark: Spark, dsn: str, topics: Topics, tmp_path: Path) -> None:

@@ -68,7 +68,7 @@ class BatchQuery:
         self._draining.clear()
         stream = self._stream()
         writer = stream.writeStream.queryName(f"{self.name}-{folder.name}").trigger(processingTime=self._trigger)
-        with _in_pool(stream.sparkSession, self._pool):
+        with in_pool(stream.sparkSession, self._pool):
             self._query = writer.option("checkpointLocation", folder.as_uri()).foreachBatch(self._take_one).start()
 
     def failure(self) -> str | None:
@@ -121,7 +121,7 @@ def require_empty(batch: DataFrame, group: str) -> None:
 
 
 @contextmanager
-def _in_pool(session: SparkSession, pool: str | None) -> Iterator[None]:
+def in_pool(session: SparkSession, pool: str | None) -> Iterator[None]:
     """Whatever is started within runs in `pool`: a query takes it over from the thread that starts it."""
     context = session.sparkContext
     before = context.getLocalProperty(_POOL)

@@ -18,6 +18,7 @@ from trunkline.bridge.apply import Outcome, apply_wave
 from trunkline.bridge.types import Types
 from trunkline.core.errors import Retryable
 from trunkline.db.lease import Grant, connect_fenced
+from trunkline.pipeline.query import in_pool
 from trunkline.pipeline.session import BRIDGE_POOL, Spark
 
 _connections: dict[tuple[str, float], psycopg.Connection[Any]] = {}
@@ -68,13 +69,13 @@ class SparkWaves:
     """`run` may be called from several threads at once."""
 
     def __init__(self, spark: Spark, dsn: str, grant: Grant, types: Types, statement_seconds: float) -> None:
-        self._context = spark.session.sparkContext
+        self._session = spark.session
         self._dsn, self._grant, self._types, self._seconds = dsn, grant, types, statement_seconds
 
     def run(self, type_name: str, sites: Sequence[str]) -> list[Outcome]:
         task = WaveTask(self._dsn, self._grant, self._types, self._seconds, type_name, tuple(sites))
-        self._context.setLocalProperty("spark.scheduler.pool", BRIDGE_POOL)
-        [found] = self._context.parallelize([None], 1).map(task).collect()
+        with in_pool(self._session, BRIDGE_POOL):
+            [found] = self._session.sparkContext.parallelize([None], 1).map(task).collect()
         if isinstance(found, BaseException):
             raise found
         return list(found)
