@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import shutil
-from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -19,35 +18,10 @@ from kafka_bridge import KafkaBridge
 from kafka_topics import Topics
 from trunkline.bridge.forget import forget
 from trunkline.bridge.shipped import SHIPPED
-from trunkline.cli.dev.kafka import KafkaBroker
 from trunkline.pipeline.session import Spark
 from waiting import eventually
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(120)]
-_numbers = itertools.count(1)
-
-
-@pytest.fixture
-def topics(kafka: KafkaBroker) -> Iterator[Topics]:
-    topics = Topics(kafka.bootstrap, f"s{next(_numbers)}")
-    yield topics
-    topics.close()
-
-
-@pytest.fixture
-def dsn(make_database: Callable[..., str]) -> str:
-    return make_database("queues", "bridge", "pipeline")
-
-
-@pytest.fixture
-def stack() -> Iterator[ExitStack]:
-    with ExitStack() as stack:
-        yield stack
-
-
-@pytest.fixture
-def bridge(spark: Spark, dsn: str, topics: Topics, tmp_path: Path, stack: ExitStack) -> KafkaBridge:
-    return KafkaBridge(spark, dsn, topics, tmp_path, stack)
 
 
 def test_s01_while_writes_are_paused_all_but_the_newest_of_100_are_conflated(bridge: KafkaBridge, topics: Topics) -> None:

@@ -199,7 +199,7 @@ def _quarantine(conn: psycopg.Connection[Any], rejected: Sequence[Rejected]) -> 
 
 def _text(value: str) -> str:
     """What Postgres can keep of it: no text of its has a NUL character."""
-    return value.replace("\x00", "\N{REPLACEMENT CHARACTER}")
+    return value.replace("\x00", "\\x00")
 
 
 def _by_site(bundles: Iterable[Arrived]) -> Counter[str]:

@@ -33,7 +33,6 @@ SELECT site, type, key, incarnation, generation, value, mode, headers, data, %(r
 """
 _MOVE_ONE = _MOVE.format(which="AND key = %(key)s AND incarnation = %(incarnation)s AND generation = %(generation)s")
 _MOVE_ALL = _MOVE.format(which="")
-_SINCE_NOW = "UPDATE bridge.resync SET wanted_at = clock_timestamp() WHERE site = %s AND type = %s"
 _OPEN = """
 SELECT state, site, type, mode, incarnation, generation FROM bridge.quarantine WHERE id = %s FOR UPDATE
 """
@@ -101,7 +100,6 @@ def _set_aside(
     wanted = wish_for(types, found.site, declared.name, f"a bundle of {declared.name} could not be applied")
     if declared.mode.is_ordered and wanted is not None:
         wish(conn, [wanted])
-        conn.execute(_SINCE_NOW, (wanted.site, wanted.type))
     count(conn, {found.site: Tally(quarantined=1)})
     commit_fenced(conn, grant)
     return Outcome(found.site, Verdict.SET_ASIDE, None, found.named, entry.arrival)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from trunkline.bridge.inbox import Arrived, Batch, Lost, Rejected
 from trunkline.bridge.types import Types
 from trunkline.core.bundle import parse_bundle
 from trunkline.core.errors import Invalid
-from trunkline.pipeline.conflate import Conflated, Survivor
+from trunkline.pipeline.conflate import Conflated
 from trunkline.queues.kinds import Kind
 
 LOST_HEADER = "trunkline-lost"
@@ -26,20 +26,7 @@ def sort_out(types: Types, conflated: Conflated, transport: str, lost: Sequence[
             try:
                 bundle = types.accept(parse_bundle(s.headers, s.payload, s.remote))
             except Invalid as error:
-                rejected.append(_rejected(s, str(error)))
+                rejected.append(Rejected(s.remote, s.headers, s.payload, str(error), s.queue, s.position))
             else:
                 arrived.append(Arrived(bundle, s.queue, s.position, s.at))
     return Batch(arrived, rejected, conflated.received(), gone, transport)
-
-
-def _rejected(s: Survivor, reason: str) -> Rejected:
-    return Rejected(s.remote, _kept(s.headers), s.payload, _text(reason), s.queue, s.position)
-
-
-def _kept(headers: Mapping[str, str]) -> dict[str, str]:
-    return {_text(name): _text(value) for name, value in headers.items()}
-
-
-def _text(text: str) -> str:
-    """Postgres keeps no NUL character."""
-    return text.replace("\x00", "\\x00")
