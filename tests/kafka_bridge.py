@@ -29,7 +29,7 @@ _OTHERS = "datname = current_database() AND pid <> pg_backend_pid() AND starts_w
 
 class KafkaBridge:
     """A holder of the lease with both halves; `start` them, and `keep` where time matters. Sites are the topics, without the
-    test's prefix. `max_records`: of one batch."""
+    test's prefix. `max_records`: of one batch; `direct_rows`: of one that the driver reads itself."""
 
     def __init__(self, spark: Spark, dsn: str, topics: Topics, folder: Path, stack: ExitStack, **config: Any) -> None:
         self.dsn, self.topics, self.folder = dsn, topics, folder
@@ -42,10 +42,12 @@ class KafkaBridge:
         )
         settings = kafka_settings(dsn, GROUP, grant, spark.cores, kafka)
         settings = replace(settings, max_records=config.pop("max_records", settings.max_records))
+        more = {"direct_rows": config.pop("direct_rows")} if "direct_rows" in config else {}
         bridge = BridgeConfig(client=None, kafka=kafka, workers=2, **config)
         waves = SparkWaves(spark, dsn, grant, SHIPPED, bridge.statement_seconds)
         self.workers = Workers(dsn, grant, SHIPPED, bridge, SystemClock(), lambda: None, waves)
-        self.intake = BridgeKafka(spark, settings, 0.1, folder / "checkpoints", self.workers, SHIPPED, bridge.waiting_rows)
+        beside = (self.workers, SHIPPED, bridge.waiting_rows)
+        self.intake = BridgeKafka(spark, settings, 0.1, folder / "checkpoints", *beside, **more)
         self.keeper = Keeper(dsn, grant, SHIPPED, bridge, SystemClock(), {}, self.intake.caught_up, lambda: None)
         stack.callback(self.workers.stop)
         stack.callback(self.keeper.stop)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from confluent_kafka import Consumer, IsolationLevel, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, IsolationLevel, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSpec  # type: ignore[attr-defined]
 
 from waiting import eventually
@@ -95,12 +95,21 @@ class Topics:
 
     def offsets(self, topic: str) -> list[int]:
         """Of the records that are still there, in partition 0."""
+        return [int(message.offset()) for message in self.records(topic, [0])]  # type: ignore[arg-type]
+
+    def values(self, topic: str) -> list[bytes]:
+        """Of all partitions, one after the other; none where there is no such topic."""
+        found = self.admin.list_topics(timeout=10).topics.get(self.name(topic))
+        return [message.value() for message in self.records(topic, sorted(found.partitions))] if found else []  # type: ignore[misc]
+
+    def records(self, topic: str, partitions: Sequence[int]) -> list[Message]:
         own = {"group.id": self.prefix, "enable.partition.eof": True, "auto.offset.reset": "earliest", **QUIET}
         consumer = Consumer({"bootstrap.servers": self.bootstrap, **own})
-        consumer.assign([TopicPartition(self.name(topic), 0, 0)])
-        found: list[int] = []
-        while (message := consumer.poll(10)) is not None and message.error() is None:
-            found.append(int(message.offset()))  # type: ignore[arg-type]
+        found: list[Message] = []
+        for partition in partitions:
+            consumer.assign([TopicPartition(self.name(topic), partition, 0)])
+            while (message := consumer.poll(10)) is not None and message.error() is None:
+                found.append(message)
         consumer.close()
         return found
 

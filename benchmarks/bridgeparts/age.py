@@ -15,7 +15,8 @@ from trunkline.pipeline.session import Spark
 CHANGED = 10
 TYPES = (CLUSTERS, POLICIES, BASE, FLIP)
 _EVERY_SECONDS = 5.0
-_WARM_ROUNDS = 3
+_WARM_ROUNDS = 16
+"""Until the JVM has compiled what it runs: before, a batch takes three times as long."""
 
 
 def round_of(sites: int, number: int) -> Iterator[Message]:

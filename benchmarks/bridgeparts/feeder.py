@@ -22,7 +22,7 @@ PATIENCE_SECONDS = 900.0
 SHARED = "shared"
 """The topic that sites share; the others are one per site."""
 _PRODUCER = {
-    "log_level": 0, "linger.ms": 5, "queue.buffering.max.messages": 200_000, "queue.buffering.max.kbytes": 512 << 10,
+    "log_level": 0, "linger.ms": 20, "queue.buffering.max.messages": 200_000, "queue.buffering.max.kbytes": 512 << 10,
     "message.max.bytes": 64 << 20, "batch.num.messages": 10_000,
 }  # fmt: skip
 Make = Callable[[], Iterable[Message]]
@@ -61,9 +61,9 @@ class _Sender:
 
     def pace(self, make: Paced, rounds: int, seconds: float, shared: bool) -> Sent:
         """A round takes so many seconds, its messages evenly spread over them."""
+        every = [list(make(number)) for number in range(rounds)]
         begun, sent = time.time(), 0
-        for number in range(rounds):
-            messages = list(make(number))
+        for number, messages in enumerate(every):
             for at, message in enumerate(messages):
                 due = begun + (number + at / len(messages)) * seconds
                 if (pause := due - time.time()) > 0:

@@ -32,6 +32,7 @@ from trunkline.db.lease import Grant, acquire
 from trunkline.db.migrate import migrate
 from trunkline.pipeline.halves import Halves
 from trunkline.pipeline.session import Spark
+from trunkline.pipeline.threads import tune_threads
 
 PARTITIONS = 32
 PATIENCE_SECONDS = 600.0
@@ -160,6 +161,7 @@ class Hub:
 
 @contextmanager
 def running(spark: Spark) -> Iterator[Hub]:
+    tune_threads()
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         settings = {**SETTINGS, "track_commit_timestamp": "on"}

@@ -9,6 +9,7 @@ from typing import Any
 from bridgeparts.feeder import SHARED, made
 from bridgeparts.hub import Hub, running
 from bridgeparts.payloads import BASE, Message, small
+from bridgeparts.progress import went_on
 from harness import Result
 from trunkline.bridge.shipped import SHIPPED
 from trunkline.pipeline.kafka.format import FORMAT, KafkaFormat
@@ -30,7 +31,7 @@ def versions(names: Sequence[str], first: int, last: int) -> Iterator[Message]:
 
 def _batches(progress: Sequence[Any]) -> tuple[int, float]:
     """Rows that reached Spark, and seconds of whole batches."""
-    with_rows = [p for p in progress if p.numInputRows]
+    with_rows = [p for p in progress if went_on(p)]
     return sum(p.numInputRows for p in with_rows), sum(p.durationMs["triggerExecution"] for p in with_rows) / 1000
 
 

@@ -13,6 +13,8 @@ from bridgeparts.rounds import Rounds, Took, cpu
 from harness import Result
 from trunkline.pipeline.session import Spark
 
+_WARM_ROUNDS = 3
+"""For each round that counts: until the JVM has compiled what it runs."""
 FLEET = Fleet(sites=10, clusters=300, policies=50, failing=270)
 
 
@@ -26,7 +28,8 @@ def rows(spark: Spark, rounds: int) -> Iterator[Result]:
         hub.start()
         fleet = Rounds(hub, FLEET)
         fleet.seed()
-        fleet.insert(), fleet.flip()  # warm
+        for _ in range(_WARM_ROUNDS * rounds):
+            fleet.insert(), fleet.flip()
         went = [(fleet.insert(), fleet.flip()) for _ in range(rounds)]
         again, written = fleet.resend()
         hub.stop()

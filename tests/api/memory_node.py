@@ -19,12 +19,14 @@ from trunkline.api.app import create_app
 from trunkline.api.bridgeview import BridgeView
 from trunkline.api.problem import MEDIA_TYPE
 from trunkline.api.queuesview import QueuesView
+from trunkline.api.routesview import RoutesView
 from trunkline.api.server import serve
 from trunkline.api.tokens import hash_of
 from trunkline.core.clock import Clock
 from trunkline.core.config import ApiConfig, Role, TokenConfig
 from trunkline.core.health import Check
 from trunkline.core.secret import Secret
+from trunkline.routes.asked import RoutesAsked
 
 
 class MemoryNode:
@@ -36,7 +38,9 @@ class MemoryNode:
         paths: MemoryPaths | None = None,
         queues: QueuesView | None = None,
         bridge: BridgeView | None = None,
+        routes: RoutesView | None = None,
     ) -> None:
+        self.routes = routes or RoutesAsked()
         self.bridge = bridge or MemoryBridge()
         self.store, self.paths, self.queues = store or MemoryStore(), paths or MemoryPaths(), queues or MemoryQueues()
         self.events: list[tuple[Any, dict[str, str]]] = []
@@ -55,6 +59,9 @@ class MemoryNode:
             raise self.fails
         self.events.append((payload, metadata))
         return ["alarm-to-hub"] if isinstance(payload, dict) and payload.get("kind") == "alarm" else []
+
+    def routing(self) -> dict[str, Any]:
+        return {}
 
     def status(self) -> dict[str, Any]:
         if self.fails is not None:
@@ -113,7 +120,7 @@ def is_problem(answer: httpx.Response, status: int, slug: str) -> bool:
     """Whether this is a whole problem document of that kind; anything half right fails loudly."""
     problem = answer.json()
     assert answer.headers["content-type"] == MEDIA_TYPE
-    assert set(problem) == {"type", "title", "status", "detail", "instance", "next"}
+    assert set(problem) - {"mistakes"} == {"type", "title", "status", "detail", "instance", "next"}
     assert all(problem.values())
     assert problem["status"] == answer.status_code
     assert problem["instance"] == f"urn:trunkline:request:{answer.headers['x-request-id']}"

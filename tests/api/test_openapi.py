@@ -51,8 +51,8 @@ async def test_the_guarded_endpoints_say_that_they_may_refuse(document: dict[str
 async def test_every_endpoint_has_a_summary_and_shows_its_answer(document: dict[str, Any]) -> None:
     for name, operation in operations(document):
         assert operation["summary"][0].isupper(), name
-        (content,) = operation["responses"]["200"]["content"].values()
-        assert "example" in content or "$ref" in content["schema"], name
+        for content in operation["responses"]["200"]["content"].values():
+            assert "example" in content or "$ref" in content["schema"], name
 
 
 async def test_what_a_problem_is_is_described(document: dict[str, Any]) -> None:

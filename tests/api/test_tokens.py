@@ -96,13 +96,13 @@ def test_roles_include_the_ones_before() -> None:
 
 
 @pytest.mark.parametrize(("method", "path"), [*GUARDED, ("GET", "/nothing"), ("GET", "/v1/nothing"), ("DELETE", "/v1/status")])
-@pytest.mark.parametrize("headers", [{}, bearing("stranger"), {"Authorization": "Basic dGw6eA=="}])
 async def test_nothing_is_said_to_who_has_no_token(
-    guarded: httpx.AsyncClient, node: MemoryNode, method: str, path: str, headers: dict[str, str]
+    guarded: httpx.AsyncClient, node: MemoryNode, method: str, path: str
 ) -> None:
-    answer = await guarded.request(method, path, headers=headers)
-    assert is_problem(answer, 401, "unauthenticated")
-    assert answer.headers["www-authenticate"].startswith('Bearer realm="trunkline"')
+    for headers in ({}, bearing("stranger"), {"Authorization": "Basic dGw6eA=="}):
+        answer = await guarded.request(method, path, headers=headers)
+        assert is_problem(answer, 401, "unauthenticated")
+        assert answer.headers["www-authenticate"].startswith('Bearer realm="trunkline"')
     assert node.events == []
 
 

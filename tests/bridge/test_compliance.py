@@ -11,7 +11,7 @@ from fleet_words import Fleet, cluster, lists, part, work
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from trunkline.bridge.compliance import fold_lists, read_lists
+from trunkline.bridge.compliancelists import fold, read
 from trunkline.core.errors import Invalid
 from trunkline.core.jsoncodec import dumps
 
@@ -94,6 +94,14 @@ def test_names_arrive_as_they_were_sent(fleet: Fleet) -> None:
     assert set(fleet.compliance("h\\1").values()) == {"unknown"}
 
 
+def test_more_than_is_written_at_once_arrives_whole(fleet: Fleet) -> None:
+    sizes = {"h1": 3, "h2": 5_000, "h3": 0, "h4": 4_000, "h5": 1}
+    told = {site: [lists("P1", compliant=[f"cluster-{n}" for n in range(size)])] for site, size in sizes.items()}
+    written = fleet.write("clusters-per-policy", *(work(site, part(data)) for site, data in told.items()))
+    assert {site: one.written for site, one in written.items()} == sizes
+    assert {site: len(fleet.compliance(site)) for site in sizes} == sizes
+
+
 @pytest.mark.parametrize(
     ("data", "why"),
     [
@@ -142,8 +150,8 @@ def test_lists_say_each_pair_once_as_the_model_has_it(bundle: list[Any], more: l
     def pairs(told: list[tuple[str, str, list[str]]]) -> list[tuple[tuple[str, str], str]]:
         return sorted(((policy, name), state) for policy, state, names in told for name in names)
 
-    assert pairs(read_lists(dumps(bundle), "x")) == sorted(_model(bundle).items())
-    folded = fold_lists([dumps(one) for one in (bundle, *more)], "x")
+    assert pairs(read(dumps(bundle), "x").lists) == sorted(_model(bundle).items())
+    folded = fold([dumps(one) for one in (bundle, *more)], "x").lists
     assert pairs(folded) == sorted(_model([item for one in (bundle, *more) for item in one]).items())
 
 

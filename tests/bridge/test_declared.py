@@ -117,6 +117,7 @@ def _write(conn: psycopg.Connection[Any], one: BundleType, *works: Work) -> dict
         (("mode: complete", "mode: compleat"), 3, "mode", "compleat"),
         (("priority: 30", "priority: soon"), 4, "priority", ""),
         (("depends_on: managed-clusters", "depends_on: clouds"), 5, "depends_on", "no type is called clouds"),
+        (("depends_on: managed-clusters", "depends_on: certificates"), 5, "depends_on", "certificates depends on certificates"),
         (("depends_on: managed-clusters", "depends_on: null"), 6, "match", "it depends on nothing"),
         (("table: inventory.certificate", "table: certificate; drop"), 8, "table", "it is not <schema>.<name>"),
         (("key: [name, space]", "key: [name, place]"), 9, "key", "place is no column"),
@@ -160,6 +161,14 @@ def test_types_of_two_files_know_each_other(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text(one)
     (tmp_path / "b.yaml").write_text(one.replace("name: a", "name: b").replace("depends_on: b, ", ""))
     assert [one.name for one in read_types([tmp_path / "a.yaml", tmp_path / "b.yaml"])] == ["a", "b"]
+
+
+def test_types_that_depend_on_each_other_in_a_ring_are_refused(tmp_path: Path) -> None:
+    one = "types: [{name: a, mode: append, depends_on: b, table: x.a, key: [id], columns: {id: {type: text}}}]"
+    (tmp_path / "a.yaml").write_text(one)
+    (tmp_path / "b.yaml").write_text(one.replace("name: a", "name: b").replace("depends_on: b", "depends_on: a"))
+    with pytest.raises(Mistakes, match="a depends on b depends on a: none could ever be first"):
+        read_types([tmp_path / "a.yaml", tmp_path / "b.yaml"])
 
 
 def test_tables_that_are_not_as_declared_are_named_at_start(declare: Declare, conn: psycopg.Connection[Any]) -> None:

@@ -8,6 +8,7 @@ import pytest
 from bridge_apply import LEVEL_DELTAS, LEVELS, MEMBERS
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from trunkline.bridge.demotypes import DEMO_TYPES
 from trunkline.bridge.judgement import Entry, Facts, Verdict, judge
@@ -104,7 +105,7 @@ VERSIONS = st.none() | st.integers(1, 5).map(lambda n: Version(1, n))
 def test_a_prefix_leaves_and_versions_never_go_back(
     entries: list[Entry], own: Version | None, base: Version | None, declared: BundleType, most: int
 ) -> None:
-    entries = [replace(entry, arrival=n, key=f"k{n}") for n, entry in enumerate(entries, 1)]
+    entries = [structs.replace(entry, arrival=n, key=f"k{n}") for n, entry in enumerate(entries, 1)]
     decision = judge(declared, entries, Facts(own, base), most)
     leaving = sorted(entry.arrival for entry in decision.leaving)
     assert leaving == list(range(1, len(leaving) + 1))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
+from datetime import date
 from typing import Any
 
 import psycopg
@@ -13,6 +14,7 @@ import pytest
 from trunkline.bridge.demotypes import DEMO_TYPES
 from trunkline.bridge.keeper import Keeper
 from trunkline.bridge.liveness import Verdict
+from trunkline.bridge.months import ensure_months
 from trunkline.bridge.types import BundleType, Match, Missing, Types
 from trunkline.bridge.wishes import Wish, wish
 from trunkline.core.bundle import Mode
@@ -72,9 +74,9 @@ class Kept:
         self.clock = ManualClock(5.0)
         self.keeper = self.make(self.clock)
 
-    def make(self, clock: Any, on_fenced: Callable[[], None] = lambda: None) -> Keeper:
+    def make(self, clock: Any, on_fenced: Callable[[], None] = lambda: None, config: BridgeConfig = CONFIG) -> Keeper:
         askers = {"queues": self.asker}
-        return Keeper(self.dsn, self.grant, TYPES, CONFIG, clock, askers, lambda: self.caught_up, on_fenced)
+        return Keeper(self.dsn, self.grant, TYPES, config, clock, askers, lambda: self.caught_up, on_fenced)
 
     def round(self, seconds: float = 10.0) -> None:
         self.clock.advance(seconds)
@@ -296,6 +298,15 @@ def test_a_silent_site_is_not_asked(kept: Kept) -> None:
     kept.do("UPDATE bridge.site SET state = 'silent' WHERE site = 'a'")
     kept.round()
     assert kept.asker.asked == []
+
+
+@pytest.mark.parametrize(("keep", "there"), [(None, True), (18, False)])
+def test_old_months_go_only_where_that_is_configured(kept: Kept, keep: int | None, there: bool) -> None:
+    ensure_months(kept.conn, "fleet.policy_event", [date(2021, 6, 1)], date(2021, 6, 15))
+    kept.conn.commit()
+    kept.make(kept.clock, config=CONFIG.model_copy(update={"keep_months": keep})).round(kept.conn)
+    assert kept.rows("SELECT to_regclass('fleet.policy_event_2021_06') IS NOT NULL") == [(there,)]
+    assert kept.rows("SELECT to_regclass('fleet.policy_event_other') IS NOT NULL") == [(True,)]
 
 
 def test_h01_the_keeper_of_a_past_holder_changes_nothing(kept: Kept) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from agent_story import Fleet
@@ -29,23 +32,20 @@ def bridge(dsn: str, topics: Topics, tmp_path: Path) -> Iterator[BridgeProcess]:
     bridge.close()
 
 
-def kill_again_and_again(fleet: Fleet, bridge: BridgeProcess, rng: random.Random, times: int) -> None:
-    """A kill comes when the bridge has taken in, or applied, as much more as is drawn."""
-    for _ in range(times):
-        bridge.start()
-        fleet.send(20)
-        eventually(bridge.is_ready, 120, bridge.log)
-        count, most = rng.choice([(fleet.taken_in, 120), (lambda: fleet.count(_APPLIED), 15)])
-        target = count() + rng.randint(1, most)
-        fleet.send(40)
+def run_up_to_a_point(fleet: Fleet, bridge: BridgeProcess, rng: random.Random) -> None:
+    """Until the bridge has taken in, or applied, as much more as is drawn."""
+    count, most = rng.choice([(fleet.taken_in, 120), (lambda: fleet.count(_APPLIED), 15)])
+    target = count() + rng.randint(1, most)
+    fleet.send(40)
 
-        def is_there(count: Callable[[], int] = count, target: int = target) -> bool:
-            bridge.require_running()
-            return count() >= target
+    def is_there() -> bool:
+        bridge.require_running()
+        return count() >= target
 
-        eventually(is_there, 120, bridge.log)
-        bridge.kill()
-    bridge.start()
+    eventually(is_there, 120, bridge.log)
+
+
+def require_end(fleet: Fleet, bridge: BridgeProcess) -> None:
     fleet.send_all()
     eventually(fleet.is_done, 120, lambda: (fleet.standing(), bridge.log()))
     fleet.require_end()
@@ -56,13 +56,42 @@ def test_g1_a_bridge_killed_at_3_points_ends_where_one_message_after_the_other_w
     bridge: BridgeProcess, dsn: str, topics: Topics
 ) -> None:
     rng = random.Random()
-    kill_again_and_again(Fleet(dsn, topics, 3, rng), bridge, rng, 3)
+    fleet = Fleet(dsn, topics, 3, rng)
+    for _ in range(3):
+        bridge.start()
+        fleet.send(20)
+        eventually(bridge.is_ready, 120, bridge.log)
+        run_up_to_a_point(fleet, bridge, rng)
+        bridge.kill()
+    bridge.start()
+    require_end(fleet, bridge)
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(3 * 3600)
-def test_g1_a_bridge_killed_at_200_points_ends_where_one_message_after_the_other_would(
-    bridge: BridgeProcess, dsn: str, topics: Topics
+def test_g1_a_bridge_killed_at_many_points_ends_where_one_message_after_the_other_would(
+    dsn: str, topics: Topics, tmp_path: Path, stack: ExitStack
 ) -> None:
+    """200, or SOAK_KILLS. The next one starts as a standby beside the one that is killed. At every second kill its lease
+    is free at once, so that what the killed driver left running meets its successor; at the others it lapses."""
     rng = random.Random()
-    kill_again_and_again(Fleet(dsn, topics, 3, rng), bridge, rng, 200)
+    fleet = Fleet(dsn, topics, 3, rng)
+    holder, standby = (BridgeProcess(tmp_path / name, dsn, topics) for name in "ab")
+    stack.callback(holder.close)
+    stack.callback(standby.close)
+    holder.start()
+    for number in range(int(os.environ.get("SOAK_KILLS", "200"))):
+        fleet.send(20)
+        eventually(holder.is_ready, 120, holder.log)
+        standby.start()
+        run_up_to_a_point(fleet, holder, rng)
+        holder.kill()
+        if number % 2:
+            free_the_lease(dsn)
+        holder, standby = standby, holder
+    require_end(fleet, holder)
+
+
+def free_the_lease(dsn: str) -> None:
+    with psycopg.connect(dsn) as conn:
+        conn.execute("UPDATE site.lease SET expires_at = '-infinity' WHERE name = 'bridge'")

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from bridge_hub import AT, Hub, auto, clusters
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from trunkline.bridge.batch import Arrived
 from trunkline.bridge.runs import Run, tell, tell_all

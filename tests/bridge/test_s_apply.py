@@ -103,13 +103,13 @@ def test_a_dependent_is_parked_until_its_base_and_holds_up_nobody(hub: Hub, run:
 
 def test_a_dependent_that_names_no_base_stops_nothing(hub: Hub, run: Run) -> None:
     """Intake refuses it with a reason; the apply half, given one all the same, does not fall over it."""
-    running = run()
     without = complete("a", 1, Version(0, 1), c=1)
     hub.take_in(without)
     hub.conn.execute(
         "UPDATE bridge.inbox SET dependency_type = NULL, dependency_incarnation = NULL, dependency_generation = NULL"
     )
     hub.conn.commit()
+    running = run()
     running.arrive(clusters("a", 1, cluster("flows")))
     running.until(lambda: hub.health("a") == {"flows": "ok"})
     running.until_empty()

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from bridge_units import ASIDE, BASE, DELTA, EVENTS, EXACT, HYBRID, LOOSE, finish, order, take_one, v, waiting
+from msgspec.structs import replace
 
 from trunkline.bridge.units import Job, Units, Wave
 from trunkline.core.bundle import Mode

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from bridge_units import KINDS
+from msgspec.structs import replace
 
 from trunkline.bridge.units import Job, Waiting, Wave
 from trunkline.core.bundle import Mode, Version

@@ -135,8 +135,8 @@ otlp:
 """
 NAME = "a name is 1 to 63 lower-case letters, digits, '.', '_' or '-', beginning and ending with a letter or digit"
 KNOWN = (
-    "known: site, node, database, tls, link, store, topology, trunk, queues, api, routes, bridge, spark, log, "
-    "otlp, stop_seconds, runtime"
+    "known: site, node, database, tls, link, store, topology, trunk, queues, api, routes, routing, "
+    "route_secrets, bridge, spark, log, otlp, stop_seconds, runtime"
 )
 
 
@@ -217,6 +217,13 @@ SMALL = "site: leaf\ndatabase: dbname=x\n"
         ("topology: {costs: {hub: on}}", "topology.costs.hub: a number is wanted; this is true or false to YAML"),
         ("trunk: {handover: soft}", "trunk.handover: 'soft' is not known, write 'exact' or 'seamless'"),
         ("topology: {handover: exact}", "topology.handover: there is no such key, it belongs to trunk"),
+        ("routing: {storage: memory}", "routing.storage: it is neither postgres nor the address of a Redis such as redis://"),
+        ("routing: {sync: 'redis://:hunter2@h/a'}", "routing.sync: it is neither postgres nor the address of a Redis"),
+        ("routing: {repair_seconds: 0}", "routing.repair_seconds: it must be at least 1 and at most 86400, found 0"),
+        ("routing: {event_seconds: 0}", "routing.event_seconds: it must be above 0 and at most 3600, found 0"),
+        ("route_secrets: {acme: {shop: hunter2}}", "route_secrets.acme.shop: a map is wanted, found a text"),
+        ("route_secrets: {acme: {shop: {k: 12}}}", "route_secrets.acme.shop.k: a text is wanted, found a number"),
+        ("route_secrets: {acme: {shop: {k: 'secret://env/NO'}}}", "route_secrets.acme.shop.k: there is no environment"),
         ("runtime: node.yaml", "runtime: this is a file, not a folder"),
         ("routes: .", "is not a file"),
         ('runtime: "a\\0b"', "runtime: a path has no character 0"),
@@ -270,6 +277,20 @@ def test_with_tokens_the_api_may_listen_anywhere(tmp_path: Path) -> None:
     tokens = f"[{{name: ci, sha256: '{'ab' * 32}', role: admin}}]"
     config = load_config(written(tmp_path, f"{SMALL}api: {{listen: '0.0.0.0:80', tokens: {tokens}}}"), {})
     assert config.api.tokens[0].sha256.reveal() == "ab" * 32
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("postgres", "postgres"),
+        ("redis://127.0.0.1:6379/0", "redis://127.0.0.1:6379/0"),
+        ("rediss://ann:hunter2@h:1", "rediss://ann:***@h:1"),
+        ("redis://:hunt@er2@h/3?health_check_interval=2", "redis://:***@h/3?***"),
+    ],
+)
+def test_of_a_redis_people_see_all_but_its_password(tmp_path: Path, text: str, shown: str) -> None:
+    config = load_config(written(tmp_path, f"{SMALL}routing: {{storage: '{text}'}}"), {})
+    assert (str(config.routing.storage), config.routing.storage.reveal()) == (shown, text)
 
 
 def test_links_and_seeds_need_tls(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import shlex
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -15,10 +16,11 @@ from typing import Any
 import psycopg
 import pytest
 import yaml
-from docs_pages import DOCS, Block, blocks, name_of, pages
+from docs_pages import DOCS, ROOT, Block, blocks, name_of, pages
 from psycopg import sql
 from typer.testing import CliRunner
 
+from served_routes import served_routes
 from trunkline.cli.main import app
 from trunkline.cli.reference.commands import Command, commands
 from trunkline.core.config import read_config
@@ -29,10 +31,13 @@ from trunkline.queues.listener import QueueListener
 from trunkline.queues.provider import SnapshotProvider
 from trunkline.queues.registry import remember_site
 from trunkline.queues.requests import ask
+from trunkline.routes.cases import read_cases
 from trunkline.routes.model import load_routes
 from waiting import eventually
 
 RUN = re.compile(r"^<!-- shell: run -->$", re.M)
+NODE = re.compile(r"^<!-- shell: node -->$", re.M)
+SOME_NODE = "http://127.0.0.1:8400"
 PYTHON = [page for page in pages() if blocks(page, "python")]
 SHELL = [page for page in pages() if RUN.search(page.read_text())]
 TLS_FILES = ("ca", "certificate", "key", "revoked")
@@ -116,9 +121,10 @@ def test_the_shell_blocks_of_a_page_run_one_after_the_other(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     shell = Shell(tmp_path)
-    for block in blocks(page, "sh"):
-        for line in block.text.splitlines():
-            shell.run(line)
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    with served_routes(instances=3) if NODE.search(page.read_text()) else nullcontext() as site:
+        for line in (line for block in blocks(page, "sh") for line in block.text.splitlines()):
+            shell.run(line.replace(SOME_NODE, site.url) if site else line)
 
 
 def test_a_line_of_a_page_that_fails_is_noticed(tmp_path: Path) -> None:
@@ -152,6 +158,15 @@ def test_route_files_in_the_pages_are_right(example: Block, tmp_path: Path) -> N
     file = tmp_path / "routes.yaml"
     file.write_text(example.text)
     assert len(load_routes(file)) >= 1
+
+
+@pytest.mark.parametrize("example", examples(lambda document: "cases" in document), ids=block_id)
+def test_cases_of_routes_in_the_pages_are_right(example: Block, tmp_path: Path) -> None:
+    file = tmp_path / "routes.test.yaml"
+    file.write_text(example.text)
+    cases, mistakes = read_cases(file)
+    assert mistakes == []
+    assert len(cases) >= 1
 
 
 # -- Python and SQL

@@ -170,7 +170,7 @@ def test_every_metric_of_a_node_is_on_the_page_and_no_other() -> None:
     registry.register(SPANS)
     status = views.status(core, peers, Counter({"lyon": 1}), {"tick": 0})
     collected = {
-        "status": lambda: status, "topology": dict, "trunk": dict, "queues": dict, "bridge": dict,
+        "status": lambda: status, "topology": dict, "trunk": dict, "queues": dict, "bridge": dict, "routes": dict,
         "store": lambda: {"fleet": summary(core.store.fleet)},
     }  # fmt: skip
     registry.register(ViewCollector(collected, lambda: [Check("database", True, "")]))

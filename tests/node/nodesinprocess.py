@@ -76,7 +76,14 @@ class Nodes:
         for name in names:
             self._loop.call_soon_threadsafe(self._stops[name].set)
         for name in names:
-            self._runs[name].result(30)
+            try:
+                self._runs[name].result(30)
+            except TimeoutError:
+                raise AssertionError(f"{name} does not stop: {self._waiting()}") from None
+
+    def _waiting(self) -> list[str]:
+        """What the tasks of all nodes wait for."""
+        return [f"{task.get_name()}: {task.get_stack()[-1:]}" for task in asyncio.all_tasks(self._loop)]
 
     def close(self) -> None:
         self.stop(*self.at)

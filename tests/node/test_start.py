@@ -77,7 +77,7 @@ def test_the_api_answers_and_gives_the_reason_while_the_database_is_away(
         eventually(node.ready, why=node.log)
         assert node.check("lease")[1].startswith("leads with epoch")
         steps = [line.rpartition("step=")[2] for line in node.log().splitlines() if "] started" in line]
-        assert steps == ["database", "schema", "pool", "links", "store", "lease"]
+        assert steps == ["database", "schema", "pool", "links", "store", "lease", "routes"]
         node.signal(15)
         assert node.running.wait(20) == 0
 

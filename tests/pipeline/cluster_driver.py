@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from fleet_feed import CLIENT, queue_of, waiting_in
+from spark_cluster import DRIVER_SETTINGS, executors
 from trunkline.bridge.plan import read_offsets
 from trunkline.bridge.shipped import SHIPPED
 from trunkline.bridge.workers import Workers
@@ -19,20 +20,6 @@ from trunkline.pipeline.queue_source import Settings
 from trunkline.pipeline.session import Spark, open_session
 from trunkline.pipeline.spark_waves import SparkWaves
 from waiting import eventually
-
-HERE = "127.0.0.1"
-SETTINGS = {
-    "spark.driver.host": HERE,
-    "spark.driver.bindAddress": HERE,
-    "spark.executor.memory": "512m",
-    "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-}
-
-
-def executors(spark: Spark) -> int:
-    """Without the driver."""
-    context = spark.session.sparkContext
-    return len(context._jsc.sc().statusTracker().getExecutorInfos()) - 1
 
 
 def run(spark: Spark, dsn: str, folder: Path) -> dict[str, object]:
@@ -67,7 +54,7 @@ def run(spark: Spark, dsn: str, folder: Path) -> dict[str, object]:
 
 if __name__ == "__main__":
     master, dsn, folder = sys.argv[1], sys.argv[2], Path(sys.argv[3])
-    spark = open_session(folder, "cluster", fast_start=True, config=SparkConfig(master=master, settings=SETTINGS))
+    spark = open_session(folder, "cluster", fast_start=True, config=SparkConfig(master=master, settings=DRIVER_SETTINGS))
     try:
         sys.stdout.write(json.dumps(run(spark, dsn, folder)) + "\n")
     finally:

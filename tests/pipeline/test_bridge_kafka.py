@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import random
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from agent_story import Fleet
 from fleet_feed import CLIENT, Feed, changes, clusters, events, status_of
 from hub_agent import compliance, event
 from kafka_bridge import KafkaBridge
@@ -21,6 +23,7 @@ from trunkline.core.clock import SystemClock
 from trunkline.core.config import BridgeConfig, BridgeKafkaConfig
 from trunkline.core.errors import Invalid
 from trunkline.db.lease import acquire, connect_fenced
+from trunkline.pipeline.conflate import HAND_ROWS
 from trunkline.pipeline.halves import Halves, require_input
 from trunkline.pipeline.session import Spark
 from waiting import eventually
@@ -60,6 +63,23 @@ def test_on_a_shared_topic_sites_are_told_apart_by_key_and_a_lie_is_rejected(
     bridge.until_applied(all=4)
     assert status_of(bridge.dsn)["cluster"] == {("h1", "one", 1), ("h2", "two", 1)}
     assert (bridge.counters("h1")["rejected"], bridge.counters("h2")["rejected"], bridge.counters("")["rejected"]) == (1, 0, 1)
+
+
+@pytest.mark.parametrize("direct_rows", [0, HAND_ROWS], ids=["by tasks", "by the driver"])
+def test_a_story_ends_the_same_whoever_reads_it(
+    run: Callable[..., KafkaBridge], spark: Spark, dsn: str, topics: Topics, direct_rows: int
+) -> None:
+    fleet = Fleet(dsn, topics, 2, random.Random())
+    fleet.send(60)
+    bridge = run(direct_rows=direct_rows)
+    bridge.start()
+    [query] = spark.session.streams.active
+    bridge.until(lambda: fleet.taken_in() == fleet.sent)
+    fleet.send(60)
+    fleet.send_all()
+    bridge.until(fleet.is_done)
+    fleet.require_end()
+    assert any(progress.numInputRows for progress in query.recentProgress) == (direct_rows == 0)
 
 
 def test_messages_that_postgres_could_not_keep_are_set_aside_and_stop_nothing(

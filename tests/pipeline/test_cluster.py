@@ -4,65 +4,23 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from fleet_feed import Feed, clusters, events, status_of, waiting_in
-from trunkline.pipeline.home import spark_home
-from trunkline.pipeline.java import find_java
-from waiting import eventually
+from spark_cluster import spark_cluster
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]  # six JVMs start, on two cores
-HERE = "127.0.0.1"
 HELPERS = Path(__file__).parent
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((HERE, 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
-def answers(port: int) -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex((HERE, port)) == 0
-
-
-def _daemon(folder: Path, name: str, *arguments: str) -> subprocess.Popen[bytes]:
-    environment = {
-        **os.environ, "JAVA_HOME": str(find_java()), "SPARK_HOME": str(spark_home()), "SPARK_LOCAL_IP": HERE,
-        "SPARK_DAEMON_MEMORY": "128m", "SPARK_DAEMON_JAVA_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-        "SPARK_WORKER_DIR": str(folder / name), "SPARK_LOCAL_DIRS": str(folder / name),
-    }  # fmt: skip
-    command = [str(spark_home() / "bin" / "spark-class"), f"org.apache.spark.deploy.{arguments[0]}", *arguments[1:]]
-    with (folder / f"{name}.log").open("wb") as log:
-        return subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=folder)
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    process.terminate()
-    process.wait(30)
 
 
 @pytest.fixture
 def master(tmp_path: Path) -> Iterator[str]:
-    """A master and two workers of one core each."""
-    port = free_port()
-    address = f"spark://{HERE}:{port}"
-    with ExitStack() as stack:
-        head = _daemon(tmp_path, "master", "master.Master", "--host", HERE, "--port", str(port), "--webui-port", "0")
-        stack.callback(_end, head)
-        eventually(lambda: answers(port), 60, lambda: (tmp_path / "master.log").read_text())
-        for name in ("one", "two"):
-            size = ("--cores", "1", "--memory", "600m", "--webui-port", "0")
-            stack.callback(_end, _daemon(tmp_path, name, "worker.Worker", "--host", HERE, *size, address))
+    with spark_cluster(tmp_path) as address:
         yield address
 
 

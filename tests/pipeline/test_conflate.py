@@ -14,7 +14,7 @@ from trunkline.bridge.shipped import SHIPPED
 from trunkline.core.bundle import parse_bundle
 from trunkline.core.errors import Invalid
 from trunkline.pipeline.arrivals import HEADER_COLUMNS, SCHEMA
-from trunkline.pipeline.conflate import Conflation
+from trunkline.pipeline.conflate import HAND_ROWS, WINDOW_ROWS, Conflation
 from trunkline.pipeline.session import Spark
 from trunkline.queues.kinds import Kind
 
@@ -188,7 +188,7 @@ def test_survivors_and_copies_are_those_of_the_model(spark: Spark, way: Way, see
 def test_counts_per_site_and_queue_come_with_the_survivors_in_order(spark: Spark, promised: int) -> None:
     rows = [row(1), row(2, ce_generation="2"), row(3, ce_mode="append", ce_type="events"), row(1, "b")]
     mark = {**row(4, ce_mode=None), "kind": int(Kind.START), "headers": '{"other": "x"}'}
-    result = CONFLATION.conflate(frame(spark, [*reversed(rows), mark]), promised)
+    result = Conflation(SHIPPED).conflate(frame(spark, [*reversed(rows), mark]), promised)
     assert result.received() == {"a": 3, "b": 1}
     assert result.read() == {"q-a": 4, "q-b": 1}
     assert [(s.remote, s.position, s.is_bundle) for s in result.survivors] == [
@@ -196,3 +196,15 @@ def test_counts_per_site_and_queue_come_with_the_survivors_in_order(spark: Spark
     ]  # fmt: skip
     assert result.survivors[0].headers["ce_generation"] == "2"
     assert result.survivors[2].headers["other"] == "x"
+
+
+def test_a_batch_is_conflated_all_the_same_when_it_is_not_like_the_one_before(spark: Spark) -> None:
+    """One of which little is left where it is read makes the next be taken for such."""
+    conflation, promised = Conflation(SHIPPED), WINDOW_ROWS
+    many = [row(n, f"s{n % 100}", ce_generation=str(n)) for n in range(HAND_ROWS + 100)]
+    batches = [[row(1), row(2, ce_generation="2")], many, many, [row(3)]]
+    found = [conflation.conflate(frame(spark, rows), promised).survivors for rows in batches]
+    newest = [(f"s{n % 100}", n, 51) for n in range(HAND_ROWS, HAND_ROWS + 100)]
+    assert [[(s.remote, s.position, s.copies) for s in some] for some in found] == [
+        [("a", 2, 2)], sorted(newest), sorted(newest), [("a", 3, 1)],
+    ]  # fmt: skip

@@ -441,7 +441,7 @@ def test_with_nothing_new_the_start_comes_back_itself(site: Site) -> None:
     assert open_plan(site.conn, GROUP) is None
     site.topics.put("a", "2", "3", "4")
     assert reader.latestOffset(start, ReadMaxRows(1)) != start
-    assert reader.reportLatestOffset() == {"behind": 2}
+    assert reader.reportLatestOffset() == {"planned": 1, "behind": 2}
 
 
 def test_bytes_and_rows_bound_a_batch_for_every_topics_own_size(site: Site) -> None:

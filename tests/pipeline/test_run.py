@@ -30,7 +30,7 @@ sys.exit(run_pipeline(load_config(pathlib.Path(sys.argv[1])), fast_start=True))
 
 
 class Pipeline:
-    def __init__(self, folder: Path, dsn: str) -> None:
+    def __init__(self, folder: Path, dsn: str, bridge: bool = True) -> None:
         self.folder = folder
         self.runtime = folder / "run"
         folder.mkdir(exist_ok=True)
@@ -38,17 +38,23 @@ class Pipeline:
             "site": "hub",
             "database": dsn,
             "runtime": str(self.runtime),
-            "bridge": {"trigger_seconds": 0.1, "workers": 2},
+            **({"bridge": {"trigger_seconds": 0.1, "workers": 2}} if bridge else {}),
         }
         (folder / "config.yaml").write_text(yaml.safe_dump(config))
         self._log = (folder / "log").open("ab")
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
+        self._start("-c", MAIN, str(self.folder / "config.yaml"))
+
+    def start_by_command(self, *options: str) -> None:
+        words = ("pipeline", "run", "--fast-start", "--config", str(self.folder / "config.yaml"))
+        self._start("-m", "trunkline.cli.main", *words, *options)
+
+    def _start(self, *words: str) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-c", MAIN, str(self.folder / "config.yaml")],
-            stdin=subprocess.DEVNULL, stdout=self._log, stderr=self._log, cwd=self.folder,
-        )  # fmt: skip
+            [sys.executable, *words], stdin=subprocess.DEVNULL, stdout=self._log, stderr=self._log, cwd=self.folder
+        )
 
     @property
     def process(self) -> subprocess.Popen[bytes]:
@@ -73,11 +79,11 @@ class Pipeline:
 
 
 @pytest.fixture
-def pipeline(dsn: str, tmp_path: Path) -> Iterator[Callable[[str], Pipeline]]:
+def pipeline(dsn: str, tmp_path: Path) -> Iterator[Callable[..., Pipeline]]:
     made: list[Pipeline] = []
 
-    def make(name: str) -> Pipeline:
-        made.append(Pipeline(tmp_path / name, dsn))
+    def make(name: str, bridge: bool = True) -> Pipeline:
+        made.append(Pipeline(tmp_path / name, dsn, bridge))
         return made[-1]
 
     yield make
@@ -101,16 +107,33 @@ def throw_everybody_out(dsn: str) -> None:
         )
 
 
-def test_a_site_without_a_bridge_is_told_so(dsn: str) -> None:
+def test_a_site_without_a_bridge_that_shall_run_nothing_else_is_told_so(dsn: str) -> None:
     with pytest.raises(Invalid, match="no bridge"):
-        run_pipeline(ProcessConfig(site="a", database=ConnectionString.plain(dsn)))
+        run_pipeline(ProcessConfig(site="a", database=ConnectionString.plain(dsn)), routes=False)
 
 
 @pytest.mark.spark
 @pytest.mark.timeout(240)
-def test_told_to_stop_it_drains_ends_with_0_and_leaves_nothing(
-    pipeline: Callable[[str], Pipeline], feed: Feed, dsn: str
+def test_a_site_without_a_bridge_runs_its_routes_on_the_master_that_the_command_names(
+    pipeline: Callable[..., Pipeline], dsn: str
 ) -> None:
+    one = pipeline("one", bridge=False)
+    one.start_by_command("--master", "local[1]")
+    eventually(one.is_ready, 120, one.log)
+    assert json.loads((one.runtime / "pipeline.ready").read_text())["master"] == "local[1]"
+    eventually(lambda: "routes run" in one.log(), 60, one.log)
+    with psycopg.connect(dsn) as conn:
+        [(kind, runs)] = conn.execute("SELECT kind, runs FROM site.instance").fetchall()
+    assert kind == "pipeline"
+    assert {"kafka", "queue"} <= set(runs)
+    one.process.send_signal(signal.SIGTERM)
+    assert one.process.wait(60) == 0
+    assert "bridge starts" not in one.log()
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(240)
+def test_told_to_stop_it_drains_ends_with_0_and_leaves_nothing(pipeline: Callable[..., Pipeline], feed: Feed, dsn: str) -> None:
     one = pipeline("one")
     one.start()
     eventually(one.is_ready, 120, one.log)
@@ -124,7 +147,10 @@ def test_told_to_stop_it_drains_ends_with_0_and_leaves_nothing(
     assert list(one.runtime.iterdir()) == []
     assert sorted(f.name for f in one.folder.iterdir()) == ["config.yaml", "log", "run"]
     said = [json.loads(line)["event"] for line in one.log().splitlines()]
-    assert said == ["pipeline ready", "bridge starts", "bridge stopped", "pipeline stopped"]
+    assert "routes run" in said
+    assert [word for word in said if word.split()[0] != "routes"] == [
+        "pipeline ready", "bridge starts", "bridge stopped", "pipeline stopped",
+    ]  # fmt: skip
     with psycopg.connect(dsn) as conn:
         [(free,)] = conn.execute("SELECT expires_at < now() FROM site.lease WHERE name = 'bridge'").fetchall()
     assert free
@@ -133,7 +159,7 @@ def test_told_to_stop_it_drains_ends_with_0_and_leaves_nothing(
 @pytest.mark.spark
 @pytest.mark.timeout(240)
 def test_a_standby_takes_over_after_a_kill_and_goes_on_after_the_database_failed(
-    pipeline: Callable[[str], Pipeline], feed: Feed, dsn: str
+    pipeline: Callable[..., Pipeline], feed: Feed, dsn: str
 ) -> None:
     one, two = pipeline("one"), pipeline("two")
     one.start()
@@ -154,7 +180,7 @@ def test_a_standby_takes_over_after_a_kill_and_goes_on_after_the_database_failed
 @pytest.mark.spark
 @pytest.mark.timeout(360)  # five starts of a driver
 def test_g1_killed_at_random_points_it_ends_where_one_message_after_the_other_would(
-    pipeline: Callable[[str], Pipeline], feed: Feed, dsn: str
+    pipeline: Callable[..., Pipeline], feed: Feed, dsn: str
 ) -> None:
     """A kill comes when the offsets pass a drawn message; what the process does at that moment is its own affair."""
     rng = random.Random()

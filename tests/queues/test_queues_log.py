@@ -31,6 +31,14 @@ def test_l2_a_chunk_is_bounded_in_bytes_but_for_its_first_transaction(site: Site
     assert counts == [2, 1, 3, 1]
 
 
+def test_l2_who_has_room_for_more_bytes_gets_them_in_one_chunk(site: Site) -> None:
+    for _ in range(5):
+        site.send(bytes(CHUNK_BYTES // 2))
+    site.stamper().round()
+    log = PostgresLog(site.pool())
+    assert [len(log.read(0, 100, {"hub"}, size).entries) for size in (1, CHUNK_BYTES, 2 * CHUNK_BYTES)] == [1, 2, 4]
+
+
 def test_l2_entries_for_others_are_not_read(site: Site) -> None:
     large = bytes(CHUNK_BYTES)
     for payload, to in ((large, "shop"), (b"1", "hub"), (large, "shop"), (b"2", "hub")):

@@ -15,6 +15,7 @@ import pytest
 from queue_fleet import FIVE, A, B, Provided, QueueFleet, S, five, numbered, providing, sync
 from queue_kills import kill_at_random
 
+from trunkline.queues import provider
 from trunkline.queues.callbacks import Batch
 from trunkline.queues.client import Message, NoRoom, QueueClient
 from trunkline.queues.kinds import Kind
@@ -122,6 +123,25 @@ def test_s06_first_contact_is_one_snapshot_then_its_end_then_deltas(fleet: Queue
     assert {row.request for row in fleet.rows(A, S, pol)[:7]} == {provided.last_for(A)}
 
 
+def test_a_snapshot_lasts_until_its_provider_reads_it_though_it_is_slow_to_begin(
+    fleet: QueueFleet, pol: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between saying that it provides and reading, the leader looks at its requests many times."""
+    reading = provider._reading
+
+    def late(dsn: str, snapshot: str) -> psycopg.Connection[Any]:
+        shown = "SELECT max(updated_at) > %s FROM queues.status"
+        [now] = fleet.ask(S, "SELECT clock_timestamp()")
+        eventually(lambda: fleet.ask(S, shown, (now,)) == [True], why=fleet.logs)
+        return reading(dsn, snapshot)
+
+    monkeypatch.setattr(provider, "_reading", late)
+    with providing(fleet, S, pol, Provided()) as provided:
+        steady(fleet, pol, A)
+        assert provided.times(A) == 1
+        assert fleet.ask(S, "SELECT error FROM queues.request WHERE client = %s AND error IS NOT NULL", (pol,)) == []
+
+
 def test_s07_deltas_written_while_the_snapshot_is_made_follow_it_and_none_is_lost(fleet: QueueFleet, pol: str) -> None:
     def alternate(context: SnapshotContext) -> None:
         for n, payload in enumerate(FIVE):
@@ -141,7 +161,7 @@ def test_s08_an_empty_snapshot_is_its_start_and_its_end(fleet: QueueFleet, pol: 
         fleet.transmit(S, pol, [b"first"], A)
         fleet.until_received(A, S, pol, [b"", b""])
         assert fleet.kinds(A, S, pol) == [Kind.START, Kind.LAST]
-        eventually(lambda: fleet.status(S, "source", A, pol)["state"] == "IN_LOG_ENTRY_SYNC", why=fleet.stalls)
+        eventually(lambda: fleet.status(S, "source", A, pol).get("state") == "IN_LOG_ENTRY_SYNC", why=fleet.stalls)
         fleet.transmit(S, pol, [b"d1"], A)
         fleet.until_received(A, S, pol, [b"", b"", b"d1"])
     assert provided.times(A) == 1
@@ -187,9 +207,9 @@ def test_s11_a_forced_snapshot_comes_once_also_across_a_restart(fleet: QueueFlee
     def until_done(site: str, request: str, snapshots: int) -> None:
         eventually(lambda: counts(site) == snapshots, why=lambda: (fleet.stalls(), fleet.logs()))
         eventually(lambda: fleet.status(S, "source", site, pol).get("snapshot") == "COMPLETED")
-        eventually(lambda: fleet.status(S, "source", site, pol)["request"] == request)
+        eventually(lambda: fleet.status(S, "source", site, pol).get("request") == request)
         assert fleet.status(S, "source", site, pol)["forced"] is True
-        eventually(lambda: fleet.status(site, "sink", S, pol)["request"] == request)
+        eventually(lambda: fleet.status(site, "sink", S, pol).get("request") == request)
         assert fleet.status(site, "sink", S, pol)["forced"] is True
 
     with providing(fleet, S, pol, Provided()) as provided:
@@ -237,9 +257,10 @@ def test_s13_s14_after_a_trim_only_who_lacks_something_gets_a_snapshot_and_only_
             assert fleet.ask(S, query, (pol,)) == [B]
             assert fleet.ask(S, query, (quiet,)) == []
             fleet.transmit(S, pol, [b"kept"], B)
+        fleet.until_received(B, S, pol, [*SNAPSHOT, *SNAPSHOT])
+        # Only now: sofia keeps so little that it may trim what a site which is just back has not asked for yet.
         fleet.transmit(S, quiet, [b"after"], B)
         fleet.until_received(B, S, quiet, [*SNAPSHOT, b"before", b"after"])
-        fleet.until_received(B, S, pol, [*SNAPSHOT, *SNAPSHOT])
         fleet.transmit(S, pol, numbered("d", 3), B)
         fleet.until_received(B, S, pol, [*SNAPSHOT, *SNAPSHOT, *numbered("d", 3)])
         eventually(lambda: not fleet.ask(S, query, (pol,)), why=fleet.stalls)
@@ -295,7 +316,7 @@ def test_s27_a_site_that_is_down_holds_up_no_other_and_catches_up(fleet: QueueFl
         fleet.transmit(S, pol, payloads, A, B)
         fleet.until_received(A, S, pol, [b"first", *payloads], 10)
         assert fleet.received(B, S, pol) == [b"first"]
-        eventually(lambda: fleet.status(S, "source", B, pol)["remaining"] == 500, why=fleet.stalls)
+        eventually(lambda: fleet.status(S, "source", B, pol).get("remaining") == 500, why=fleet.stalls)
     fleet.until_received(B, S, pol, [b"first", *payloads])
 
 

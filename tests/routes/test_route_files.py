@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from trunkline.core.errors import Invalid
-from trunkline.routes.model import MatchFilter, TransformFilter, load_routes, parse_routes
+from trunkline.routes.filters.match import MatchConfig
+from trunkline.routes.filters.transform import TransformConfig
+from trunkline.routes.model import load_routes, parse_routes
 
 HERE = Path(__file__).parent
 
@@ -31,7 +33,7 @@ def chain(*filters: Any) -> str:
 def test_the_demo_route_is_read() -> None:
     (alarm,) = load_routes(HERE / "alarm.yaml")
     assert alarm.id == "alarm-to-hub"
-    assert [type(plugin) for plugin in alarm.filter_chain] == [MatchFilter, TransformFilter]
+    assert [type(use.config) for use in alarm.filter_chain] == [MatchConfig, TransformConfig]
     assert alarm.sender.config.destinations == ("hub",)
 
 
@@ -44,15 +46,17 @@ def test_keys_may_be_written_as_in_json_or_as_in_python() -> None:
 
 def test_an_unknown_key_is_named_with_the_nearest_right_one() -> None:
     assert "routes[0](r).filterchain: there is no such key, the nearest is 'filterChain'" in refusal(route(filterchain=[]))
-    assert "[0].config.exactArrayMatching: there is no such key, the nearest is 'exactArrayMatch'" in chain(
-        {"plugin": "match", "config": {"exactArrayMatching": True}}
+    assert "[0].config.fromPaht: there is no such key, the nearest is 'fromPath'" in chain(
+        {"plugin": "transform", "config": {"transformation": {}, "fromPaht": "."}}
     )
     assert "filterChain[0].match: there is no such key" in chain({"plugin": "match", "match": 1})
 
 
 def test_an_unknown_plugin_is_named_with_the_nearest_we_have() -> None:
-    assert "filterChain[0]: there is no plugin 'transfrom', the nearest is 'transform'" in chain({"plugin": "transfrom"})
-    assert "'sqs' is not known, write 'queue'" in refusal(route(sender={"plugin": "sqs", "config": {}}))
+    assert "filterChain[0].plugin: 'transfrom' is not known, write 'transform' (known filters: " in chain(
+        {"plugin": "transfrom"}
+    )
+    assert "sender.plugin: 'postgras' is not known, write 'postgres'" in refusal(route(sender={"plugin": "postgras"}))
 
 
 @pytest.mark.parametrize(
@@ -93,9 +97,9 @@ routes:
     assert str(file) in refused.value.what
     for place in (
         "routes[0](one).receiver.plugin: 'htp' is not known, write 'http'",
-        "routes[0](one).filterChain[0]: there is no plugin 'mach'",
+        "routes[0](one).filterChain[0].plugin: 'mach' is not known, write 'match'",
         "routes[0](one).filterChain[1].config.transformation: value 2020-01-01: a date is not JSON, put it in quotes",
-        "routes[0](one).filterChain[2]: it names no plugin",
+        "routes[0](one).filterChain[2].plugin: it is missing",
         "routes[0](one).sender.config.client: client 'No Name'",
         "routes[0](one).sender.config.destinations: ",
         "routes[0](one).sender.config.headers.n: ",

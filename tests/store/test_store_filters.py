@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-import time
 
 import pytest
 
+from costs import cpu_seconds
 from trunkline.core.errors import Invalid
 from trunkline.store.filters import Filter, filter_of
 from trunkline.store.values import MAX_KEY, sealed
@@ -93,6 +93,4 @@ def test_ordinary_patterns_are_taken(pattern: str) -> None:
 
 def test_the_worst_pattern_that_is_taken_is_quick() -> None:
     [pattern] = filter_of(["a*a*a*b"]).patterns
-    begun = time.process_time()
-    pattern.match("a" * MAX_KEY)
-    assert time.process_time() - begun < 1.0
+    assert cpu_seconds(lambda: pattern.match("a" * MAX_KEY)) < 1.0

@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 from carriers import Fleet, InMemory
 
-from trunkline.core.ids import Position
-from trunkline.trunk.log import LOST
+from trunkline.core.ids import START, Position
+from trunkline.trunk import asks
+from trunkline.trunk.carry import Carrier
+from trunkline.trunk.log import LOST, NOTHING_APPLIED
 from trunkline.trunk.memory import MemoryLog
 from trunkline.trunk.messages import (
     CODEC,
@@ -28,6 +30,7 @@ from trunkline.trunk.messages import (
 )  # fmt: skip
 from trunkline.trunk.streams import Lanes
 from trunkline.trunk.taker import WINDOW, WINDOWS
+from trunkline.trunk.wants import Opened
 
 MIB = b"x" * (1024 * 1024)
 TREE = [("hub", "relay"), ("relay", "leaf-1"), ("relay", "leaf-2")]
@@ -251,6 +254,20 @@ def test_h14_the_catch_up_has_a_smaller_window() -> None:
     fleet.lose = lambda sender, to, message: False
     fleet.run(10.0)
     assert fleet.got("leaf-1", "hub") == seqs(range(1, 61))
+
+
+def test_h14_the_origin_reads_less_at_once_for_the_catch_up() -> None:
+    sizes = {lane: _reading(lane).size for lane in Lane}
+    assert sizes == {Lane.LIVE: WINDOW // 2, Lane.CATCH_UP: WINDOW // 4}
+
+
+def _reading(lane: Lane) -> asks.Read:
+    origin = Carrier("hub", 1, "log", Position(9, 1))
+    origin.link_up("shop")
+    (opening,) = origin.receive("shop", Subscribe(1, "hub", {"shop": NOTHING_APPLIED}, lane), 0.0)
+    assert isinstance(opening, asks.Open)
+    effects = origin.opened("shop", opening.id, Opened(START, (), ()), 0.0)
+    return next(effect for effect in effects if isinstance(effect, asks.Read))
 
 
 # -- H15: control needs no data credit

@@ -9,19 +9,74 @@ from starlette.routing import BaseRoute, Match, Route
 from starlette.types import Scope
 
 from trunkline.core.config import Role
+from trunkline.routes.keys import Tenant
 
 UNMATCHED = "(none)"  # the label of every address that is not one of ours
 
 
 @dataclass(frozen=True)
 class Access:
-    """`role` none: open, also without a token. `tenants`: whether a token bound to a tenant may use it."""
+    """`role` none: open, also without a token. `tenants`: whether a token bound to a tenant may use it; where the address names
+    one, only for that. `changes`: it changes a tenant's routes or fragments. `opens`: a tenant may open it to everybody."""
 
     role: Role | None
     tenants: bool = False
+    changes: bool = False
+    opens: bool = False
 
 
-# A tenant's token may put events in, which are marked with the tenant. A view shows all tenants at once, so it sees none.
+_LOOK, _CHANGE = Access(Role.READ, tenants=True), Access(Role.WRITE, tenants=True, changes=True)
+_SEND = Access(Role.WRITE, tenants=True, opens=True)
+OF_TENANT = "/v1/orgs/{org}/applications/{app}"
+
+# What the routing table offers. Where a tenant is named in a query or a body, the endpoint itself asks `reach`.
+_ROUTES: dict[tuple[str, str], Access] = {
+    ("GET", "/v1/routes"): Access(Role.READ),
+    ("PUT", "/v1/routes"): Access(Role.ADMIN),
+    ("GET", "/v1/routes/status"): _LOOK,
+    ("GET", "/v1/routes/top"): _LOOK,
+    ("GET", f"{OF_TENANT}/top"): _LOOK,
+    ("GET", "/v1/routes/changes/{session}"): Access(Role.READ),
+    ("GET", "/v1/routes/repair"): Access(Role.READ),
+    ("POST", "/v1/routes/repair"): Access(Role.WRITE),
+    ("POST", "/v1/routes/apply"): Access(Role.WRITE, tenants=True),
+    ("POST", "/v1/routes/explain"): _LOOK,
+    ("POST", "/v1/routes/test"): _LOOK,
+    ("GET", "/v1/deadletters"): _LOOK,
+    ("GET", "/v1/deadletters/{id}"): _LOOK,
+    ("POST", "/v1/deadletters/{id}"): Access(Role.WRITE, tenants=True),
+    ("DELETE", "/v1/deadletters/{id}"): Access(Role.WRITE, tenants=True),
+    ("GET", "/v1/tenants"): Access(Role.READ),
+    ("GET", "/v1/fragments"): Access(Role.READ),
+    ("GET", "/v1/receivers"): Access(Role.READ),
+    ("GET", "/v1/filters"): Access(Role.READ),
+    ("GET", "/v1/senders"): Access(Role.READ),
+    ("GET", "/v1/plugins"): _LOOK,
+    ("GET", "/v1/plugins/{kind}/{name}"): _LOOK,
+    **{
+        (method, OF_TENANT + end): _LOOK if method == "GET" else Access(Role.ADMIN)
+        for end in ("", "/config")
+        for method in ("GET", "PUT", "POST", "DELETE")
+    },
+    ("GET", f"{OF_TENANT}/routes"): _LOOK,
+    ("POST", f"{OF_TENANT}/routes"): _CHANGE,
+    ("GET", f"{OF_TENANT}/routes/{{id}}"): _LOOK,
+    ("PUT", f"{OF_TENANT}/routes/{{id}}"): _CHANGE,
+    ("DELETE", f"{OF_TENANT}/routes/{{id}}"): _CHANGE,
+    ("PUT", f"{OF_TENANT}/routes/{{id}}/reload"): _CHANGE,
+    ("PUT", f"{OF_TENANT}/routes/{{id}}/toggleEnable"): _CHANGE,
+    ("POST", f"{OF_TENANT}/routes/{{id}}/event"): _SEND,
+    **{(method, OF_TENANT + end): _SEND for end in ("/event", "/event/{path}") for method in ("POST", "PUT", "GET", "DELETE")},
+    ("GET", f"{OF_TENANT}/fragments"): _LOOK,
+    ("POST", f"{OF_TENANT}/fragments"): _CHANGE,
+    ("GET", f"{OF_TENANT}/fragments/{{name}}"): _LOOK,
+    ("PUT", f"{OF_TENANT}/fragments/{{name}}"): _CHANGE,
+    ("DELETE", f"{OF_TENANT}/fragments/{{name}}"): _CHANGE,
+    **{("GET", f"{OF_TENANT}/{kind}{end}"): _LOOK for kind in ("receivers", "filters", "senders") for end in ("", "/{name}")},
+}
+
+# A tenant's token may put events in, which are marked with the tenant, and reaches its own routes. A view shows all tenants at
+# once, so it sees none.
 ACCESS: dict[tuple[str, str], Access] = {
     ("GET", "/livez"): Access(None, tenants=True),
     ("GET", "/readyz"): Access(None, tenants=True),
@@ -65,6 +120,7 @@ ACCESS: dict[tuple[str, str], Access] = {
     ("GET", "/v1/store/{area}/peers"): Access(Role.READ),
     ("PUT", "/v1/store/{area}/peers/{site}/{node}"): Access(Role.ADMIN),
     ("DELETE", "/v1/store/{area}/peers/{site}/{node}"): Access(Role.ADMIN),
+    **_ROUTES,
 }
 LIVENESS = "/livez"  # answered whatever else happens: no limit and no token stands before it
 PROBES = frozenset({LIVENESS, "/readyz"})
@@ -73,15 +129,16 @@ _NOTHING_TO_GUARD = Access(Role.READ, tenants=True)  # 404 and 405
 _UNLISTED = Access(Role.ADMIN)
 
 
-def place(routes: Iterable[BaseRoute], scope: Scope) -> tuple[str, Access]:
-    """The template of the address that a request goes to, and who may."""
+def place(routes: Iterable[BaseRoute], scope: Scope) -> tuple[str, Access, Tenant | None]:
+    """The template of the address that a request goes to, who may, and the tenant that the address names."""
     partial = UNMATCHED
     for route in routes:
-        match, _ = route.matches(scope)
+        match, inner = route.matches(scope)
         if not isinstance(route, Route) or match is Match.NONE:
             continue
         if match is Match.FULL:
-            method = "GET" if scope["method"] == "HEAD" else scope["method"]
-            return route.path_format, ACCESS.get((method, route.path_format), _UNLISTED)
+            method, found = "GET" if scope["method"] == "HEAD" else scope["method"], inner["path_params"]
+            tenant = Tenant(found["org"], found["app"]) if "org" in found and "app" in found else None
+            return route.path_format, ACCESS.get((method, route.path_format), _UNLISTED), tenant
         partial = route.path_format if partial is UNMATCHED else partial
-    return partial, _NOTHING_TO_GUARD
+    return partial, _NOTHING_TO_GUARD, None

@@ -1,5 +1,6 @@
 """The node's REST API, put together. A request goes through these, from the outside in:
 
+0. `EarsAddresses` knows it by its address in EARS.
 1. `Observe`  gives it an id and a span, logs and counts it, and turns every error into problem details.
 2. `Gate`     refuses pages of other sites, those without a token, those who ask too often, those who may not.
 3. `Limits`   gives it a place among the running ones, its seconds, and its bytes.
@@ -24,6 +25,7 @@ from starlette.middleware import Middleware
 import trunkline
 from trunkline.api.bridge import offer_bridge
 from trunkline.api.docs import offer_docs
+from trunkline.api.ears import EarsAddresses
 from trunkline.api.endpoints import offer_events, offer_status
 from trunkline.api.gate import Gate, request_rate
 from trunkline.api.health import offer_metrics, offer_probes
@@ -33,6 +35,16 @@ from trunkline.api.observe import Observe
 from trunkline.api.openapi import describe
 from trunkline.api.problem import refusal
 from trunkline.api.queues import offer_queues
+from trunkline.api.routes import offer_routes
+from trunkline.api.routesasking import RoutesAsking
+from trunkline.api.routesevents import offer_route_events
+from trunkline.api.routesfragments import offer_fragments
+from trunkline.api.routesletters import offer_letters
+from trunkline.api.routeslooks import offer_table
+from trunkline.api.routesplugins import offer_plugins
+from trunkline.api.routestenants import offer_tenants
+from trunkline.api.routestop import offer_top
+from trunkline.api.routestrials import offer_trials
 from trunkline.api.storereads import Asking, offer_store_reads
 from trunkline.api.storewatch import Streams, offer_store_watch
 from trunkline.api.storewrites import offer_store_writes
@@ -63,8 +75,9 @@ def create_app(view: NodeView, api: ApiConfig = DEFAULTS, tracer: Tracer | None 
         redirect_slashes=False,
         exception_handlers={HTTPException: refuse, RequestValidationError: refuse},
         middleware=[
+            Middleware(EarsAddresses),
             Middleware(Observe, lambda: app.routes, tracer or NoOpTracer(), HttpNumbers(registry), clock),
-            Middleware(Gate, keyring, request_rate(api.requests_per_second), clock),
+            Middleware(Gate, keyring, request_rate(api.requests_per_second), clock, lambda tenant: view.routes.tenant(tenant)),
             Middleware(Limits, api.max_body_bytes, api.request_seconds),
         ],
     )
@@ -79,7 +92,20 @@ def create_app(view: NodeView, api: ApiConfig = DEFAULTS, tracer: Tracer | None 
     offer_store_reads(app, asking := Asking(view, threads))
     offer_store_writes(app, asking)
     offer_store_watch(app, asking, app.state.streams)
+    _offer_routing(app, RoutesAsking(view, threads))
     offer_probes(app, view)
     offer_metrics(app, view, registry, threads)
     offer_docs(app)
     return app
+
+
+def _offer_routing(app: FastAPI, asking: RoutesAsking) -> None:
+    offer_routes(app, asking)
+    offer_tenants(app, asking)
+    offer_fragments(app, asking)
+    offer_plugins(app, asking)
+    offer_table(app, asking)
+    offer_trials(app, asking)
+    offer_route_events(app, asking)
+    offer_letters(app, asking)
+    offer_top(app, asking)

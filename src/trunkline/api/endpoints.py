@@ -21,7 +21,9 @@ _STATUS = {"site": "paris", "node": "node-1", "leads": True, "incarnation": 1790
 
 class EventTaken(BaseModel):
     routes: list[str] = Field(description="ids of the routes that took the event", examples=[["alarm-to-hub"]])
-    durable: bool = Field(description="whether it is in the send queue; an event that no route wants is not kept")
+    durable: bool = Field(
+        description="whether a route took it: then it is where that sends it, or kept for another try; else it is not kept"
+    )
 
 
 def as_json(read: Callable[..., Any], *args: Any) -> bytes:

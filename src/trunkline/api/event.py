@@ -12,11 +12,11 @@ from typing import Any
 from trunkline.api.problem import FORBIDDEN, Refused
 from trunkline.api.requestid import HEADER
 from trunkline.api.tokens import Caller
+from trunkline.core.depth import MAX_DEPTH, deeper_than
 from trunkline.core.errors import Invalid
 from trunkline.core.jsoncodec import loads
 
 TENANT = "x-trunkline-tenant"
-MAX_DEPTH = 64  # filters and tables walk an event by recursion
 _SECRET = frozenset({"authorization", "cookie", "proxy-authorization"})
 
 
@@ -25,17 +25,6 @@ def payload(body: bytes) -> Any:
     if deeper_than(MAX_DEPTH, value):
         raise Invalid("event", f"it is nested deeper than {MAX_DEPTH}", "make it flatter")
     return value
-
-
-def deeper_than(most: int, value: Any) -> bool:
-    level = [value] if isinstance(value, dict | list) else []
-    for _ in range(most):
-        level = [inner for outer in level for inner in _members(outer) if isinstance(inner, dict | list)]
-    return bool(level)
-
-
-def _members(container: dict[str, Any] | list[Any]) -> Iterable[Any]:
-    return container.values() if isinstance(container, dict) else container
 
 
 def metadata(headers: Iterable[tuple[str, str]], caller: Caller | None, request_id: str) -> dict[str, str]:

@@ -86,6 +86,7 @@ def offer_metrics(app: FastAPI, view: NodeView, registry: CollectorRegistry, thr
     views = {
         "status": view.status, "topology": view.topology, "trunk": view.trunk, "queues": lambda: view.queues.numbers(),
         "bridge": lambda: view.bridge.numbers(), "store": lambda: view.store.areas(),
+        "routes": lambda: view.routing(),
     }  # fmt: skip
     registry.register(ViewCollector(views, lambda: checks_of(view)))
 

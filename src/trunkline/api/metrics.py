@@ -2,8 +2,8 @@
 
 A number's last key names the gauge, the keys above it are the label `of`: status's {"tasks": {"tick": {"failures": 3}}}
 becomes `trunkline_status_failures{of="tasks.tick"} 3`. So one gauge holds the same number of every place, and sums are one
-query. Topology, trunk, queues and bridge have labels of their own. A view that fails takes only its own numbers away, and
-`trunkline_view_answers` says so.
+query. Topology, trunk, queues, bridge and routes have labels of their own. A view that fails takes only its own numbers away,
+and `trunkline_view_answers` says so.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from prometheus_client.registry import Collector
 
 from trunkline.api.bridgemetrics import bridge_metrics
 from trunkline.api.queuesmetrics import queues_metrics
+from trunkline.api.routesmetrics import routes_metrics
 from trunkline.api.topologymetrics import topology_metrics, trunk_metrics
 from trunkline.core.errors import TrunklineError
 from trunkline.core.health import Check
@@ -30,6 +31,7 @@ _BY_LABELS: Mapping[str, Callable[[Mapping[str, Any]], Iterable[Metric]]] = {
     "trunk": trunk_metrics,
     "queues": queues_metrics,
     "bridge": bridge_metrics,
+    "routes": routes_metrics,
 }
 _LABELS = ("route", "method", "status")
 

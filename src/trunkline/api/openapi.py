@@ -66,11 +66,16 @@ def describe(app: FastAPI, guarded: bool) -> dict[str, Any]:
     if app.openapi_schema is None:
         document = get_openapi(title=app.title, version=app.version, description=_ABOUT, routes=app.routes)
         schemas = document.setdefault("components", {}).setdefault("schemas", {})
-        schemas |= body_schemas() | {"Problem": Problem.model_json_schema()}
+        schemas |= body_schemas() | problem_schemas()
         if guarded:
             _demand_tokens(document)
         app.openapi_schema = document
     return app.openapi_schema
+
+
+def problem_schemas() -> dict[str, Any]:
+    problem = Problem.model_json_schema(ref_template="#/components/schemas/{model}")
+    return {**problem.pop("$defs"), "Problem": problem}
 
 
 def _demand_tokens(document: dict[str, Any]) -> None:

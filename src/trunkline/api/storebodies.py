@@ -11,6 +11,7 @@ from pydantic.json_schema import models_json_schema
 
 from trunkline.api.bridgemodels import ResyncWanted
 from trunkline.api.queuesmodels import SyncWanted
+from trunkline.api.routesmodels import ApplyWanted, ExplainWanted, TestWanted
 from trunkline.api.storeview import Put
 from trunkline.core.address import check_dialled
 from trunkline.core.errors import Invalid
@@ -80,14 +81,20 @@ class StorePeer(_Body):
         return [check_dialled(address) for address in self.addresses]
 
 
-BODIES: tuple[type[BaseModel], ...] = (StorePut, StorePuts, StoreTtls, StoreKeys, StorePeer, SyncWanted, ResyncWanted)
+BODIES: tuple[type[BaseModel], ...] = (
+    StorePut, StorePuts, StoreTtls, StoreKeys, StorePeer, SyncWanted, ResyncWanted, ApplyWanted, ExplainWanted, TestWanted,
+)  # fmt: skip
 
 
 def read_body(model: type[_M], body: bytes) -> _M:
     """Read by our own codec: the framework's lets through text that is not Unicode."""
+    return checked_body(model, loads(body, "body"))
+
+
+def checked_body(model: type[_M], value: Any) -> _M:
     what = "body"
     try:
-        return model.model_validate(loads(body, what))
+        return model.model_validate(value)
     except ValidationError as error:
         why = "; ".join(f"{'.'.join(map(str, e['loc'])) or what}: {e['msg']}" for e in error.errors()[:5])
         raise Invalid(what, why, "see /docs for what it may have") from None

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 from trunkline.api.bridgeview import BridgeView
 from trunkline.api.queuesview import QueuesView
+from trunkline.api.routesview import RoutesView
 from trunkline.api.storeview import StoreView
 from trunkline.core.health import Check
 
@@ -15,7 +16,7 @@ class NodeView(Protocol):
     """All of these may block, and may raise `TrunklineError`."""
 
     def inject(self, payload: Any, metadata: dict[str, str]) -> list[str]:
-        """The ids of the routes that took the event; it is durable in the send queue when this returns."""
+        """The ids of the routes that took the event; it is where they send it, or kept for another try, when this returns."""
 
     def status(self) -> dict[str, Any]: ...
 
@@ -31,6 +32,9 @@ class NodeView(Protocol):
     def trunk(self) -> dict[str, Any]:
         """As `topologymodels.TrunkShown`."""
 
+    def routing(self) -> dict[str, Any]:
+        """The numbers of the routing table, as `routesmetrics` shows them."""
+
     @property
     def store(self) -> StoreView: ...
 
@@ -39,6 +43,9 @@ class NodeView(Protocol):
 
     @property
     def bridge(self) -> BridgeView: ...
+
+    @property
+    def routes(self) -> RoutesView: ...
 
     def checks(self) -> Sequence[Check]:
         """The node is ready when each of these is ok."""

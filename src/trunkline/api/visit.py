@@ -9,6 +9,7 @@ from starlette.types import Scope
 
 from trunkline.api.access import Access
 from trunkline.api.tokens import Caller
+from trunkline.routes.keys import Tenant
 
 _KEY = "trunkline.visit"
 
@@ -21,6 +22,7 @@ class Visit:
     route: str
     access: Access
     address: str
+    tenant: Tenant | None = None
     caller: Caller | None = None
 
     @property
@@ -28,8 +30,8 @@ class Visit:
         return f"{self.method} {self.path}"
 
 
-def begin_visit(scope: Scope, request_id: str, route: str, access: Access) -> Visit:
-    visit = Visit(request_id, scope["method"], scope["path"], route, access, address_of(scope))
+def begin_visit(scope: Scope, request_id: str, route: str, access: Access, tenant: Tenant | None) -> Visit:
+    visit = Visit(request_id, scope["method"], scope["path"], route, access, address_of(scope), tenant)
     scope[_KEY] = visit
     return visit
 

@@ -13,9 +13,9 @@ A6  The fence is last (H01).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import psycopg
 
 from trunkline.bridge.handler import Handler, Work, Written
@@ -69,8 +69,7 @@ SELECT site, incarnation, value FROM bridge.ledger WHERE type = %s AND site = AN
 _ROWS = RowsHandler()
 
 
-@dataclass(frozen=True)
-class Outcome:
+class Outcome(msgspec.Struct, frozen=True):
     """Of one site, committed. `named` is the ledger's. `upto`: what arrived by then has left the inbox. `released`: a type that
     was held until now."""
 
@@ -82,8 +81,7 @@ class Outcome:
     released: str | None = None
 
 
-@dataclass(frozen=True)
-class Found:
+class Found(msgspec.Struct, frozen=True):
     """What waits of a site, what was decided of it, and the named version of its type that is applied now."""
 
     site: str
@@ -134,7 +132,8 @@ def apply_wave(
 
 def look(conn: psycopg.Connection[Any], declared: BundleType, sites: Sequence[str], most: int) -> list[Found]:
     waiting, held = _read(conn, declared, sites, most)
-    own = {site: (Version(i, g), Version(i, v)) for site, i, g, v in conn.execute(_OWN, (declared.name, sorted(waiting)))}
+    ledger = conn.execute(_OWN, (declared.name, sorted(waiting))).fetchall()
+    own = {site: (Version(i, g), Version(i, v)) for site, i, g, v in ledger}
     base = _lock_base(conn, declared, waiting)
     found = []
     for site, entries in waiting.items():
@@ -153,19 +152,20 @@ def _read(
     }  # fmt: skip
     waiting: dict[str, list[Entry]] = {}
     held = set()
-    for site, is_held, *columns in conn.execute(_READ_BY_MODE[declared.mode], values, binary=True):
-        entries = waiting.setdefault(site, [])
-        held |= {site} if is_held else set()
-        if columns[0] is not None:
-            entries.append(_entry(*columns))
+    for row in conn.execute(_READ_BY_MODE[declared.mode], values, binary=True).fetchall():
+        entries = waiting.setdefault(row[0], [])
+        if row[1]:
+            held.add(row[0])
+        if row[2] is not None:
+            entries.append(_entry(row))
     return waiting, held
 
 
-def _entry(*columns: Any) -> Entry:
-    key, incarnation, generation, value, needs_run, needs, *place, id_, time, data = columns
+def _entry(row: tuple[Any, ...]) -> Entry:
+    _, _, key, incarnation, generation, value, needs_run, needs, arrival, restores, event_time, arrived_at, queue, position, \
+        id_, time, data = row  # fmt: skip
     dependency = Version(needs_run, needs) if needs is not None else None
     version, named = Version(incarnation, generation), Version(incarnation, value)
-    arrival, restores, event_time, arrived_at, queue, position = place
     return Entry(
         key, version, named, dependency, arrival, restores, event_time, arrived_at, queue, position, id_ or "", time or "", data
     )
@@ -177,7 +177,7 @@ def _lock_base(
     sites = sorted(site for site, entries in waiting.items() if any(entry.dependency for entry in entries))
     if not sites or declared.depends_on is None:
         return {}
-    return {site: Version(i, v) for site, i, v in conn.execute(_BASE, (declared.depends_on, sites))}
+    return {site: Version(i, v) for site, i, v in conn.execute(_BASE, (declared.depends_on, sites)).fetchall()}
 
 
 def write(conn: psycopg.Connection[Any], declared: BundleType, found: Sequence[Found]) -> Mapping[str, Written]:

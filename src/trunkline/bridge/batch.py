@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
 
+import msgspec
+
 from trunkline.core.bundle import Bundle
 
 
-@dataclass(frozen=True)
-class Arrived:
+class Arrived(msgspec.Struct, frozen=True, dict=True):
     """A bundle and where it stood. `queue`: "topic@partition" for Kafka. `at`: the unix time of its record, if it has one."""
 
     bundle: Bundle

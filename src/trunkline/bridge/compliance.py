@@ -3,7 +3,8 @@
 C1  clusters-per-policy says which pairs of policy and cluster there are: it replaces the site's rows.
 C2  complete-compliance and compliance-delta change the state of pairs that are there, and never make one. complete-compliance
     names pairs that are not compliant: every other pair of the site is.
-C3  Of a cluster named twice for one policy the worse state counts; between deltas the later one.
+C3  Of a cluster named twice for one policy the worse state counts; between deltas the later one
+    (`trunkline.bridge.compliancelists`).
 C4  A pair gets the id of the cluster of that name, if the site has told of it already; if not, with that cluster
     (`trunkline.bridge.clusterids`).
 
@@ -21,23 +22,11 @@ from typing import Any, LiteralString
 
 import psycopg
 
+from trunkline.bridge.compliancelists import Told, fold, read
 from trunkline.bridge.handler import Work, Written
-from trunkline.bridge.payload import objects
-from trunkline.bridge.staging import Stage, counted, plain
+from trunkline.bridge.staging import Stage, counted
 from trunkline.bridge.types import BundleType
-from trunkline.core.errors import Invalid
 
-Pairs = dict[str, dict[str, str]]  # policy -> cluster -> state
-Lists = list[tuple[str, str, list[str]]]  # (policy, state, clusters): each pair once
-
-_BETWEEN = "\x1f"
-# From worst to best.
-_LISTS = {
-    "nonCompliantClusters": "non_compliant",
-    "unknownComplianceClusters": "unknown",
-    "pendingComplianceClusters": "pending",
-    "compliantClusters": "compliant",
-}
 _KEY = (("site", "text"), ("policy_id", 'text COLLATE "C"'))
 _STATE = ("state", "fleet.compliance_state")
 _STAGED_LISTS = Stage("compliance_lists", (*_KEY, _STATE, ("clusters", "text")))
@@ -47,15 +36,16 @@ _STAGED_ROWS = Stage(
 
 # A join that does not fit in memory visits the table's pages in no order.
 _MEMORY = "SET LOCAL work_mem = '64MB'"
-_SPREAD = """
-INSERT INTO pg_temp.compliance_rows
-SELECT l.site, l.policy_id, c.name, m.cluster_id, l.state
+_TOLD = """
+SELECT l.site, l.policy_id, c.name AS cluster_name, m.cluster_id, l.state
   FROM pg_temp.compliance_lists AS l
  CROSS JOIN LATERAL string_to_table(l.clusters, E'\\x1f') AS c (name)
   LEFT JOIN (SELECT DISTINCT ON (site, name) site, name, cluster_id FROM fleet.managed_cluster
               WHERE site = ANY(%(sites)s) AND deleted_at IS NULL
               ORDER BY site, name, incarnation DESC, generation DESC) AS m ON m.site = l.site AND m.name = c.name
+ WHERE l.site = ANY(%(sites)s)
 """
+_SPREAD = f"INSERT INTO pg_temp.compliance_rows {_TOLD}"
 _SPREAD_STATES = """
 INSERT INTO pg_temp.compliance_rows
 SELECT l.site, l.policy_id, c.name, NULL, l.state
@@ -79,13 +69,14 @@ UPDATE fleet.compliance AS t
   FROM pg_temp.compliance_rows AS r
  WHERE t.site = ANY(%(sites)s) AND {_SAME_PAIR} AND {_DIFFERS}
 """
-_INSERT_ALL = """
+_ADD = """
 INSERT INTO fleet.compliance (site, policy_id, cluster_name, cluster_id, state, updated_at)
-SELECT site, policy_id, cluster_name, cluster_id, state, clock_timestamp() FROM pg_temp.compliance_rows AS r
- WHERE r.site = ANY(%(sites)s)
+SELECT site, policy_id, cluster_name, cluster_id, state, clock_timestamp() FROM
 """
+_INSERT_ALL = f"{_ADD} ({_TOLD}) AS r"
 _INSERT = f"""
-{_INSERT_ALL}
+{_ADD} pg_temp.compliance_rows AS r
+ WHERE r.site = ANY(%(sites)s)
    AND NOT EXISTS (SELECT 1 FROM fleet.compliance AS t WHERE t.site = ANY(%(sites)s) AND {_SAME_PAIR})
 """
 _CHANGE_STATE = f"""
@@ -104,87 +95,42 @@ RETURNING t.site
 Held = Counter[str]  # rows by site
 
 
-def read_lists(data: bytes, what: str) -> Lists:
-    """What one bundle says."""
-    told = [_told(item, f"policy {number} of {what}") for number, item in enumerate(objects(data, what))]
-    if _is_plain(told):
-        return [(policy, state, clusters) for policy, lists in told for state, clusters in lists if clusters]
-    return _grouped(_folded(told))
+def _stage(conn: psycopg.Connection[Any], told: Iterable[tuple[str, Told]]) -> Held:
+    """Rows told, by site. What a site told is read when its turn comes, and not kept."""
+    rows: Held = Counter()
 
+    def lines() -> Iterator[str]:
+        for site, one in told:
+            rows[site] = one.rows
+            yield one.lines(site)
 
-def fold_lists(parts: Iterable[bytes], what: str) -> Lists:
-    """What bundles say one after the other."""
-    told = [_told(item, f"policy {number} of {what}") for data in parts for number, item in enumerate(objects(data, what))]
-    return _grouped(_folded(told))
-
-
-_Told = tuple[str, list[tuple[str, list[str]]]]  # a policy, and clusters by state, from worst to best
-
-
-def _told(item: Mapping[str, Any], where: str) -> _Told:
-    policy = item.get("policyId")
-    if not isinstance(policy, str) or not policy:
-        raise Invalid(where, "it has no policyId", "send the policy's id with it")
-    return policy, [(state, _clusters(item.get(name) or [], name, where)) for name, state in _LISTS.items()]
-
-
-def _clusters(names: Any, name: str, where: str) -> list[str]:
-    if not isinstance(names, list) or not set(map(type, names)) <= {str}:
-        raise Invalid(where, f"{name} is not a list of names", "send names of clusters")
-    return names
-
-
-def _is_plain(told: list[_Told]) -> bool:
-    """No pair is named twice."""
-    if len({policy for policy, _ in told}) != len(told):
-        return False
-    return all(len(set().union(*(c for _, c in lists))) == sum(len(c) for _, c in lists) for _, lists in told)
-
-
-def _folded(told: list[_Told]) -> Pairs:
-    pairs: Pairs = {}
-    for policy, lists in told:
-        now = {cluster: state for state, clusters in reversed(lists) for cluster in clusters}
-        pairs.setdefault(policy, {}).update(now)
-    return pairs
-
-
-def _grouped(pairs: Pairs) -> Lists:
-    lists: dict[tuple[str, str], list[str]] = {}
-    for policy, clusters in pairs.items():
-        for cluster, state in clusters.items():
-            lists.setdefault((policy, state), []).append(cluster)
-    return [(policy, state, clusters) for (policy, state), clusters in lists.items()]
-
-
-def _blocks(lists: Mapping[str, Lists]) -> Iterator[str]:
-    """Lines of COPY, a block per site."""
-    for site, told in lists.items():
-        begin = plain(site)
-        yield "".join(f"{begin}\t{plain(policy)}\t{state}\t{_joined(clusters)}\n" for policy, state, clusters in told)
-
-
-def _joined(clusters: list[str]) -> str:
-    text = _BETWEEN.join(clusters)
-    if text.count(_BETWEEN) != len(clusters) - 1:
-        raise Invalid("name of a cluster", "it holds a control character", "send names of clusters")
-    return plain(text)
-
-
-def _stage(conn: psycopg.Connection[Any], lists: Mapping[str, Lists], spread: LiteralString) -> Held:
-    """Rows told, by site."""
     conn.execute(_MEMORY)
-    _STAGED_LISTS.fill(conn, _blocks(lists))
+    _STAGED_LISTS.fill(conn, lines())
+    return rows
+
+
+def _spread(conn: psycopg.Connection[Any], statement: LiteralString, sites: Iterable[str]) -> None:
+    """The lists of these sites become rows."""
     _STAGED_ROWS.empty(conn)
-    conn.execute(spread, {"sites": list(lists)})
-    return Counter({site: sum(len(clusters) for _, _, clusters in told) for site, told in lists.items()})
+    conn.execute(statement, {"sites": list(sites)})
+
+
+def _stage_states(conn: psycopg.Connection[Any], told: Iterable[tuple[str, Told]]) -> Held:
+    rows = _stage(conn, told)
+    _spread(conn, _SPREAD_STATES, rows)
+    return rows
+
+
+def _newest(declared: BundleType, work: Sequence[Work]) -> Iterator[tuple[str, Told]]:
+    return ((one.site, read(one.parts[-1].data, declared.name)) for one in work)
 
 
 @dataclass(frozen=True)
 class ClustersPerPolicy:
     def write(self, conn: psycopg.Connection[Any], declared: BundleType, work: Sequence[Work]) -> Mapping[str, Written]:
-        told = _stage(conn, {one.site: read_lists(one.parts[-1].data, declared.name) for one in work}, _SPREAD)
-        held, matched, differing = self._compare(conn, [one.site for one in work])
+        told = _stage(conn, _newest(declared, work))
+        held = Counter(dict(conn.execute(_HELD, {"sites": list(told)}).fetchall()))
+        matched, differing = self._compare(conn, held)
         gone, new = held - matched, told - matched
         for statement, sites in (
             (_DELETE, gone.keys()),
@@ -197,31 +143,30 @@ class ClustersPerPolicy:
         written = gone + differing + new
         return {one.site: Written(told[one.site], written[one.site]) for one in work}
 
-    def _compare(self, conn: psycopg.Connection[Any], sites: list[str]) -> tuple[Held, Held, Held]:
-        """Rows the table has, those of them that are told, and those of these that differ."""
-        held = Counter(dict(conn.execute(_HELD, {"sites": sites}).fetchall()))
+    def _compare(self, conn: psycopg.Connection[Any], held: Held) -> tuple[Held, Held]:
+        """Of rows the table has those that are told, and those of these that differ. A site that has none needs no comparing,
+        and its rows no table on their way."""
         if not held:
-            return held, Counter(), Counter()
+            return Counter(), Counter()
+        _spread(conn, _SPREAD, held)
         found = conn.execute(_MATCHED, {"sites": list(held)}).fetchall()
-        return held, Counter({site: n for site, n, _ in found}), Counter({site: n for site, _, n in found if n})
+        return Counter({site: n for site, n, _ in found}), Counter({site: n for site, _, n in found if n})
 
 
 @dataclass(frozen=True)
 class CompleteCompliance:
     def write(self, conn: psycopg.Connection[Any], declared: BundleType, work: Sequence[Work]) -> Mapping[str, Written]:
-        lists = {one.site: read_lists(one.parts[-1].data, declared.name) for one in work}
-        told = _stage(conn, lists, _SPREAD_STATES)
-        values = {"sites": list(lists)}
+        told = _stage_states(conn, _newest(declared, work))
+        values = {"sites": list(told)}
         written = counted(conn, _REST_COMPLIES, values)
         if told.total():
             written += counted(conn, _CHANGE_STATE, values)
-        return {site: Written(told[site], written[site]) for site in lists}
+        return {site: Written(rows, written[site]) for site, rows in told.items()}
 
 
 @dataclass(frozen=True)
 class ComplianceDelta:
     def write(self, conn: psycopg.Connection[Any], declared: BundleType, work: Sequence[Work]) -> Mapping[str, Written]:
-        lists = {one.site: fold_lists((part.data for part in one.parts), declared.name) for one in work}
-        told = _stage(conn, lists, _SPREAD_STATES)
-        written = counted(conn, _CHANGE_STATE, {"sites": list(lists)})
-        return {site: Written(told[site], written[site]) for site in lists}
+        told = _stage_states(conn, ((one.site, fold((part.data for part in one.parts), declared.name)) for one in work))
+        written = counted(conn, _CHANGE_STATE, {"sites": list(told)})
+        return {site: Written(rows, written[site]) for site, rows in told.items()}

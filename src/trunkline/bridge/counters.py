@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
 from functools import cache
 from typing import Any
 
+import msgspec
 import psycopg
 
 
-@dataclass(frozen=True)
-class Tally:
+class Tally(msgspec.Struct, frozen=True):
     """Each is a column of bridge.counter."""
 
     received: int = 0
@@ -27,9 +26,6 @@ class Tally:
     rows_written: int = 0
 
 
-_NAMES = [field.name for field in fields(Tally)]
-
-
 @cache
 def _add(names: tuple[str, ...]) -> str:
     return f"""
@@ -42,7 +38,7 @@ ON CONFLICT (site) DO UPDATE SET {", ".join(f"{name} = c.{name} + excluded.{name
 
 def count(conn: psycopg.Connection[Any], tallies: Mapping[str, Tally]) -> None:
     """Adds to the sites' counters. Always after the inbox rows of the transaction: one order of locks for everybody."""
-    columns = {name: [getattr(tally, name) for tally in tallies.values()] for name in _NAMES}
-    counted = {name: column for name, column in columns.items() if any(column)}
+    columns = zip(*map(msgspec.structs.astuple, tallies.values()), strict=True)
+    counted = {name: list(column) for name, column in zip(Tally.__struct_fields__, columns, strict=False) if any(column)}
     if counted:
         conn.execute(_add(tuple(counted)), (list(tallies), *counted.values()))

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Annotated, Any, cast
@@ -35,7 +35,6 @@ from trunkline.bridge.payload import Field
 from trunkline.bridge.shipped import SHIPPED
 from trunkline.bridge.types import BundleType, Match, Missing
 from trunkline.core.bundle import Mode
-from trunkline.core.config import Model
 from trunkline.core.document import read_document
 from trunkline.core.errors import Invalid, Terminal
 from trunkline.core.ids import check_name
@@ -43,6 +42,7 @@ from trunkline.core.layers import Layers
 from trunkline.core.mistakes import Mistake, Mistakes
 from trunkline.core.reasons import checked, examine
 from trunkline.core.scalars import Whole
+from trunkline.core.section import Model
 
 GROUP = "trunkline.bridge.handlers"
 _NEXT = "mend these, then: trunkline bridge types"
@@ -140,12 +140,13 @@ def load_handler(name: str) -> Handler:
 def read_types(files: Iterable[str | Path]) -> list[BundleType]:
     """All that the files declare, in their order; raises `Mistakes` with the file and the line of each."""
     sources = [(path, *_read(path)) for path in map(Path, files)]
-    known = set(SHIPPED) | {one.name for _, _, file in sources for one in file.types}
+    bases = {one.name: one.depends_on for _, _, file in sources for one in file.types}
+    bases |= {one.name: one.depends_on for one in SHIPPED.values()}
     built: list[BundleType] = []
     for path, layers, file in sources:
         mistakes = layers.twice()
         for number, one in enumerate(file.types):
-            wrong = list(_wrong(one, known, {*SHIPPED, *(before.name for before in built)}))
+            wrong = list(_wrong(one, bases, {*SHIPPED, *(before.name for before in built)}))
             mistakes += [_at(layers, number, one, *said) for said in wrong]
             if not wrong:
                 built += _built(layers, number, one, mistakes)
@@ -175,12 +176,14 @@ def _built(layers: Layers, number: int, one: Declaration, mistakes: list[Mistake
         return []
 
 
-def _wrong(one: Declaration, known: set[str], taken: set[str]) -> Iterable[tuple[str, str, str]]:
+def _wrong(one: Declaration, bases: Mapping[str, str | None], taken: set[str]) -> Iterable[tuple[str, str, str]]:
     """What each field for itself cannot show: (key, why, next step)."""
     if one.name in taken:
         yield "name", f"{one.name} is declared already", "give it another name"
-    if one.depends_on is not None and one.depends_on not in known:
-        yield "depends_on", f"no type is called {one.depends_on}", f"name one of {', '.join(sorted(known))}"
+    if one.depends_on is not None and one.depends_on not in bases:
+        yield "depends_on", f"no type is called {one.depends_on}", f"name one of {', '.join(sorted(bases))}"
+    if ring := _ring(one.name, bases):
+        yield "depends_on", f"{' depends on '.join(ring)}: none could ever be first", "let one of them depend on nothing"
     if one.depends_on is None and one.match is Match.EXACT:
         yield "match", "it depends on nothing", "say what on, with depends_on"
     if one.handler:
@@ -192,6 +195,15 @@ def _wrong(one: Declaration, known: set[str], taken: set[str]) -> Iterable[tuple
     if not one.columns:
         yield "columns", "there are none", "say which columns its rows have"
     yield from _wrong_columns(one)
+
+
+def _ring(name: str, bases: Mapping[str, str | None]) -> list[str]:
+    """From the type back to itself, if that is where its bases lead."""
+    way, base = [name], bases.get(name)
+    while base is not None and base not in way:
+        way.append(base)
+        base = bases.get(base)
+    return [*way, name] if base == name else []
 
 
 def _wrong_columns(one: Declaration) -> Iterable[tuple[str, str, str]]:

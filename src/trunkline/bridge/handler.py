@@ -8,9 +8,9 @@ written by itself, and the one that cannot be is set aside.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
+import msgspec
 import psycopg
 
 from trunkline.core.bundle import Version
@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from trunkline.bridge.types import BundleType
 
 
-@dataclass(frozen=True)
-class Part:
+class Part(msgspec.Struct, frozen=True):
     """One bundle. `time` is its CloudEvent time, or ''."""
 
     id: str
@@ -29,16 +28,14 @@ class Part:
     data: bytes
 
 
-@dataclass(frozen=True)
-class Work:
+class Work(msgspec.Struct, frozen=True):
     """What one site has: one part of a complete bundle, any number of the others, in the order they came."""
 
     site: str
     parts: tuple[Part, ...]
 
 
-@dataclass(frozen=True)
-class Written:
+class Written(msgspec.Struct, frozen=True):
     """Rows that the bundles held, and rows that were inserted, changed or deleted for them."""
 
     received: int

@@ -18,9 +18,12 @@ R5  A row keeps the version of its last change; an object that comes again as it
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 from trunkline.bridge.handler import Part
 from trunkline.core.bundle import Version
@@ -33,8 +36,7 @@ _KNOWN = {*_BROUGHT, "delete", "resync_metadata"}
 _CLAIM = "id.k8s.io"
 
 
-@dataclass(frozen=True)
-class Named:
+class Named(msgspec.Struct, frozen=True):
     """Says which object is meant: by `id`, or where that is empty, by name."""
 
     id: str
@@ -47,8 +49,7 @@ class Named:
         return self.name == other.name and self.namespace in ("", other.namespace)
 
 
-@dataclass(frozen=True)
-class Put:
+class Put(msgspec.Struct, frozen=True):
     """An object as the bundles leave it: there, or brought and deleted again."""
 
     who: Named
@@ -57,8 +58,7 @@ class Put:
     is_deleted: bool = False
 
 
-@dataclass(frozen=True)
-class Delete:
+class Delete(msgspec.Struct, frozen=True):
     who: Named
     version: Version
 

@@ -11,9 +11,11 @@ J4  While a type is held (H37) nothing of it is written but what begins with a b
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+from functools import cached_property
+
+import msgspec
 
 from trunkline.bridge.handler import Part
 from trunkline.bridge.types import BundleType
@@ -29,8 +31,7 @@ class Verdict(StrEnum):
     SET_ASIDE = "set aside"
 
 
-@dataclass(frozen=True)
-class Entry:
+class Entry(msgspec.Struct, frozen=True):
     """A bundle in the inbox; `queue` and `position` are where it stood before."""
 
     key: str
@@ -52,8 +53,7 @@ class Entry:
         return Part(self.id, self.version, self.time, self.data)
 
 
-@dataclass(frozen=True)
-class Facts:
+class Facts(msgspec.Struct, frozen=True):
     """What is known of the site: the version applied of this type, the named version applied of its base."""
 
     own: Version | None = None
@@ -61,8 +61,7 @@ class Facts:
     held: bool = False
 
 
-@dataclass(frozen=True)
-class Decision:
+class Decision(msgspec.Struct, frozen=True, dict=True):
     """`applied` is to be written, in this order; with the others it leaves the inbox. `drop_before`: so does all that arrived
     before that one."""
 
@@ -72,7 +71,7 @@ class Decision:
     outdated: tuple[Entry, ...] = ()
     drop_before: int | None = None
 
-    @property
+    @cached_property
     def leaving(self) -> tuple[Entry, ...]:
         return self.applied + self.stale + self.outdated
 
@@ -80,7 +79,7 @@ class Decision:
     def upto(self) -> int | None:
         return max((entry.arrival for entry in self.leaving), default=None)
 
-    @property
+    @cached_property
     def newest(self) -> Entry:
         return max(self.applied, key=lambda entry: (entry.version, entry.arrival))
 

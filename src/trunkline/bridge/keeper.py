@@ -24,7 +24,7 @@ from psycopg.conninfo import make_conninfo
 from trunkline.bridge.askers import Asker
 from trunkline.bridge.expiry import drop_surplus, expire_chunks, want_bases
 from trunkline.bridge.liveness import Heard, Liveness, Verdict
-from trunkline.bridge.months import ensure_partitions
+from trunkline.bridge.months import drop_old, ensure_partitions
 from trunkline.bridge.types import Types
 from trunkline.bridge.wishes import Wish, to_ask, wish
 from trunkline.core.backoff import Backoff
@@ -162,7 +162,7 @@ class Keeper:
     # -- the steps
 
     def _judge(self, conn: Connection, caught_up: bool) -> None:
-        sites = {site: Heard(last_seen, silent) for site, last_seen, silent in conn.execute(_SITES)}
+        sites = {site: Heard(last_seen, silent) for site, last_seen, silent in conn.execute(_SITES).fetchall()}
         verdict = self._liveness.judge(self._clock.monotonic(), caught_up, sites)
         if not verdict.silent and not verdict.active:
             return conn.rollback()
@@ -214,7 +214,10 @@ class Keeper:
 
     def _partition(self, conn: Connection, caught_up: bool) -> None:
         ensure_partitions(conn, MONTHS_AHEAD)
+        dropped = drop_old(conn, self._config.keep_months) if self._config.keep_months is not None else []
         commit_fenced(conn, self._grant)
+        if dropped:
+            log.info("old months dropped", partitions=dropped)
 
     def _end(self, conn: Connection, changes: int) -> None:
         commit_fenced(conn, self._grant) if changes else conn.rollback()

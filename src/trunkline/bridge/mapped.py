@@ -54,11 +54,11 @@ def _names(names: Sequence[str], prefix: str = "") -> sql.Composed:
 
 
 @cache
-def _statement(declared: BundleType, text: str) -> sql.Composed:
+def _statement(declared: BundleType, text: str) -> str:
     key = ("site", *declared.key)
     values = [*(c for c in declared.names if c not in declared.key), "updated_at"]
     same = [sql.SQL("t.{0} = i.{0}").format(sql.Identifier(name)) for name in key]
-    return sql.SQL(text).format(
+    composed = sql.SQL(text).format(
         table=sql.Identifier(*declared.table.split(".")),
         stage=sql.Identifier(stage_of(declared).name),
         columns=_names(declared.names),
@@ -69,6 +69,7 @@ def _statement(declared: BundleType, text: str) -> sql.Composed:
         same_key=sql.SQL(" AND ").join(same),
         changes=sql.SQL(", ").join(sql.SQL("{0} = excluded.{0}").format(sql.Identifier(c)) for c in values),
     )
+    return composed.as_string(None)
 
 
 def stage_rows(conn: psycopg.Connection[Any], declared: BundleType, rows: Mapping[str, Sequence[Values]]) -> None:

@@ -17,7 +17,7 @@ from psycopg import sql
 
 from trunkline.bridge.clusterids import fill_cluster_ids
 from trunkline.bridge.handler import Work, Written
-from trunkline.bridge.hybrid import Folded, Kind, Named, fold
+from trunkline.bridge.hybrid import Folded, Kind, Named, Put, fold
 from trunkline.bridge.staging import Stage, counted, plain
 from trunkline.bridge.types import BundleType
 from trunkline.core.bundle import Version
@@ -69,9 +69,9 @@ _BAR = f"""
 
 
 @cache
-def _statement(text: str, table: str, kind: Kind) -> sql.Composed:
+def _statement(text: str, table: str, kind: Kind) -> str:
     names = ("namespace", "name") if kind.namespaced else ("name",)
-    return sql.SQL(text).format(
+    composed = sql.SQL(text).format(
         table=sql.Identifier(*table.split(".")),
         id=sql.Identifier(kind.id_column),
         names=sql.SQL(", ").join(sql.Identifier(name) for name in names),
@@ -79,6 +79,7 @@ def _statement(text: str, table: str, kind: Kind) -> sql.Composed:
         same_names=sql.SQL(" AND ").join(sql.SQL("t.{0} = p.{0}").format(sql.Identifier(name)) for name in names),
         same_namespace=sql.SQL("d.namespace IN ('', t.namespace)" if kind.namespaced else "true"),
     )
+    return composed.as_string(None)
 
 
 def _who(site: str, who: Named) -> tuple[str, ...]:
@@ -94,10 +95,14 @@ def _line(*values: str) -> str:
 
 
 def _put_lines(folded: Mapping[str, Folded]) -> Iterator[str]:
+    """A block per site."""
     for site, one in folded.items():
-        for put in one.puts.values():
-            payload = plain(dumps(put.payload).decode())
-            yield _line(*_who(site, put.who), *_version(put.version), "t" if put.is_deleted else "f", payload)
+        yield "".join(_put_line(site, put) for put in one.puts.values())
+
+
+def _put_line(site: str, put: Put) -> str:
+    payload = plain(dumps(put.payload).decode())
+    return _line(*_who(site, put.who), *_version(put.version), "t" if put.is_deleted else "f", payload)
 
 
 def _listed_lines(folded: Mapping[str, Folded]) -> Iterator[str]:

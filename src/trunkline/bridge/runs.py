@@ -17,11 +17,11 @@ T8  A dependency that names a value of any run means the run its base is of at t
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import msgspec
 import psycopg
+from msgspec.structs import replace
 
 from trunkline.bridge.batch import Arrived
 from trunkline.core.bundle import UNTOLD, Bundle, Dependency, Mode, Version
@@ -57,8 +57,7 @@ ON CONFLICT (site, type) DO UPDATE
 _FORGET_PLACES = "UPDATE bridge.run SET position = 0, queue = '' WHERE site = ANY (%s)"
 
 
-@dataclass(frozen=True)
-class Run:
+class Run(msgspec.Struct, frozen=True):
     """`before`: the session before it. `generation`, `sent`: the newest that was heard of a run without sessions."""
 
     incarnation: int
@@ -83,7 +82,7 @@ def tell(run: Run | None, arrived: Arrived, above: int = 0) -> tuple[Run, Bundle
 
 
 def _told(run: Run, bundle: Bundle) -> Bundle:
-    return msgspec.structs.replace(bundle, version=Version(run.incarnation, bundle.version.generation))
+    return replace(bundle, version=Version(run.incarnation, bundle.version.generation))
 
 
 def _is_past(run: Run, arrived: Arrived) -> bool:
@@ -163,7 +162,7 @@ def _of_base(arrived: Arrived, base: Run | None, sessions: Mapping[tuple[str, st
     if base is None:
         return arrived
     named = Dependency(needs.type, Version(base.incarnation, needs.version.generation))
-    return replace(arrived, bundle=msgspec.structs.replace(bundle, dependency=named))
+    return replace(arrived, bundle=replace(bundle, dependency=named))
 
 
 def tell_runs(conn: psycopg.Connection[Any], bundles: Sequence[Arrived]) -> list[Arrived]:
@@ -186,7 +185,7 @@ def tell_runs(conn: psycopg.Connection[Any], bundles: Sequence[Arrived]) -> list
 
 def _save(conn: psycopg.Connection[Any], runs: Mapping[Key, Run]) -> None:
     if runs:
-        columns = ([getattr(run, field.name) for run in runs.values()] for field in fields(Run))
+        columns = ([getattr(run, name) for run in runs.values()] for name in Run.__struct_fields__)
         conn.execute(_SAVE, [*_columns(runs), *columns])
 
 

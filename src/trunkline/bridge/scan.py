@@ -62,7 +62,7 @@ class Scan:
         inbox = conn.execute(_INBOX).fetchall()
         ledger = conn.execute(_LEDGER, (self._known_until,)).fetchall()
         held = conn.execute(_HELD).fetchall()
-        sites = {site for (site,) in conn.execute(_SITES)}
+        sites = {site for (site,) in conn.execute(_SITES).fetchall()}
         conn.rollback()
         self._forget(sites)
         self._tell_ledger(ledger)

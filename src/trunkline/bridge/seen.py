@@ -15,7 +15,8 @@ from trunkline.bridge.batch import Arrived
 
 _SEE = """
 INSERT INTO bridge.site AS s (site, transport, first_seen, last_seen)
-SELECT site, %s, now(), least(to_timestamp(sent), now()) FROM unnest(%s::text[], %s::float8[]) AS n (site, sent) ORDER BY site
+SELECT site, %s, now(), least(to_timestamp(sent / 1e6::float8), now())
+  FROM unnest(%s::text[], %s::bigint[]) AS n (site, sent) ORDER BY site
 ON CONFLICT (site) DO UPDATE SET last_seen = greatest(s.last_seen, excluded.last_seen), transport = excluded.transport
  WHERE s.last_seen < excluded.last_seen OR s.transport <> excluded.transport
 """
@@ -34,4 +35,9 @@ def newest(bundles: Iterable[Arrived]) -> dict[str, float | None]:
 def see(conn: psycopg.Connection[Any], transport: str, bundles: Iterable[Arrived]) -> None:
     sent = newest(bundles)
     if sent:
-        conn.execute(_SEE, (transport, list(sent), list(sent.values())))
+        conn.execute(_SEE, (transport, list(sent), [_microseconds(seconds) for seconds in sent.values()]))
+
+
+def _microseconds(seconds: float | None) -> int | None:
+    """Whole numbers, which is all that Postgres keeps: thousands of them are rendered much faster than fractions."""
+    return None if seconds is None else round(seconds * 1e6)

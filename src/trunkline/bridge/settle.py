@@ -6,10 +6,11 @@ In this order, which is that of intake: ledger, inbox, quarantine and wishes, co
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
+import msgspec
 import psycopg
 
 from trunkline.bridge.counters import Tally, count
@@ -20,8 +21,8 @@ from trunkline.core.bundle import Mode, Version
 
 _ADVANCE = """
 INSERT INTO bridge.ledger AS l (site, type, incarnation, generation, value, event_time)
-SELECT n.site, %s, n.incarnation, n.generation, n.value, n.event_time
-  FROM unnest(%s::text[], %s::bigint[], %s::bigint[], %s::bigint[], %s::timestamptz[])
+SELECT n.site, %s, n.incarnation, n.generation, n.value, nullif(n.event_time, '')::timestamptz
+  FROM unnest(%s::text[], %s::bigint[], %s::bigint[], %s::bigint[], %s::text[])
        AS n (site, incarnation, generation, value, event_time)
  ORDER BY n.site
 ON CONFLICT (site, type) DO UPDATE
@@ -38,8 +39,8 @@ UPDATE bridge.quarantine AS q SET state = 'cleared', settled_at = now()
 """
 # What waited when the wish was made may be as old as what was lost.
 _GRANT = """
-DELETE FROM bridge.resync AS r USING unnest(%s::text[], %s::timestamptz[]) AS n (site, arrived_at)
- WHERE r.type = %s AND r.site = n.site AND r.wanted_at < n.arrived_at
+DELETE FROM bridge.resync AS r USING unnest(%s::text[], %s::text[]) AS n (site, arrived_at)
+ WHERE r.type = %s AND r.site = n.site AND r.wanted_at < nullif(n.arrived_at, '')::timestamptz
 RETURNING r.site, r.holds
 """
 # A base may be sent again under the name it had: then only its place in the queue tells which deltas are older than it.
@@ -68,9 +69,10 @@ DELETE FROM bridge.inbox AS i USING leaving AS l WHERE i.site = l.site AND i.typ
 RETURNING i.site, i.key
 """
 
+_NONE = Written(0, 0)
 
-@dataclass(frozen=True)
-class Applied:
+
+class Applied(msgspec.Struct, frozen=True):
     """A site of which something was written; `named` is what its ledger said before."""
 
     site: str
@@ -102,7 +104,7 @@ def _make_up(
     if not made_up:
         return {}
     _clear(conn, types, declared, [one for one, _ in made_up])
-    arrivals = [entry.arrived_at for _, entry in made_up]
+    arrivals = _texts(entry.arrived_at for _, entry in made_up)
     return dict(conn.execute(_GRANT, ([one.site for one, _ in made_up], arrivals, declared.name)).fetchall())
 
 
@@ -122,9 +124,14 @@ def _advance(conn: psycopg.Connection[Any], declared: BundleType, applied: Seque
             [newest.version.incarnation for _, newest in rows],
             [newest.version.generation for _, newest in rows],
             [newest.named.generation for _, newest in rows],
-            [newest.event_time for _, newest in rows],
+            _texts(newest.event_time for _, newest in rows),
         ),
     )
+
+
+def _texts(times: Iterable[datetime | None]) -> list[str]:
+    """Empty for none. A list of times would be rendered one by one, slowly."""
+    return ["" if time is None else time.isoformat() for time in times]
 
 
 def _clear(conn: psycopg.Connection[Any], types: Types, declared: BundleType, applied: Sequence[Applied]) -> None:
@@ -156,11 +163,11 @@ def _leave(
     tallies = {}
     for site, decision in decisions.items():
         done, stale, outdated = (
-            sum((site, entry.key) in left for entry in entries)
+            sum([(site, entry.key) in left for entry in entries]) if entries else 0
             for entries in (decision.applied, decision.stale, decision.outdated)
         )
         replaced = len(decision.applied) - done if declared.mode is Mode.COMPLETE else 0
-        rows = written.get(site, Written(0, 0))
+        rows = written.get(site, _NONE)
         tallies[site] = Tally(
             conflated=-replaced, applied=done + replaced, stale=stale, discarded=outdated + dropped[site],
             rows_received=rows.received, rows_written=rows.written,
@@ -180,12 +187,14 @@ def _drop_needless(
     conn: psycopg.Connection[Any], types: Types, declared: BundleType, applied: Sequence[Applied]
 ) -> Counter[str]:
     exact = [name for name in _deltas(types, declared) if types[name].match is Match.EXACT]
+    if not exact or declared.mode is not Mode.COMPLETE:
+        return Counter()
     rows = [
         (one.site, one.decision.newest.queue, one.decision.newest.position, one.named.incarnation, one.named.generation)
         for one in applied
         if one.named is not None
     ]
-    if not exact or not rows or declared.mode is not Mode.COMPLETE:
+    if not rows:
         return Counter()
     gone = conn.execute(_NEEDLESS, (*map(list, zip(*rows, strict=True)), exact)).fetchall()
     return Counter(site for (site,) in gone)
@@ -198,4 +207,4 @@ def _delete(conn: psycopg.Connection[Any], declared: BundleType, decisions: Mapp
         "incarnations": [entry.version.incarnation for _, entry in rows],
         "generations": [entry.version.generation for _, entry in rows],
     })  # fmt: skip
-    return {(site, key) for site, key in gone}
+    return set(gone.fetchall())

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 import psycopg
@@ -15,7 +15,9 @@ from psycopg import sql
 from trunkline.core.errors import Invalid
 
 NULL = "\\N"
+_AT_ONCE = 32 << 10  # characters; rendering goes on while Postgres reads what was written
 _SPECIAL = re.compile(r"[\\\t\n\r\x00]")
+_EMPTY = "CREATE TEMPORARY TABLE IF NOT EXISTS {name} ({typed}) ON COMMIT DELETE ROWS; TRUNCATE {there}"
 _ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
 
 
@@ -36,33 +38,44 @@ class Stage:
     columns: tuple[tuple[str, str], ...]
 
     @cached_property
-    def _statements(self) -> tuple[sql.Composed, sql.Composed, sql.Composed]:
-        name = sql.Identifier("pg_temp", self.name)
+    def _empty(self) -> bytes:
         typed = sql.SQL(", ").join(sql.SQL("{} {}").format(sql.Identifier(c), sql.SQL(t)) for c, t in self.columns)
-        return (
-            sql.SQL("CREATE TEMPORARY TABLE IF NOT EXISTS {} ({}) ON COMMIT DELETE ROWS").format(
-                sql.Identifier(self.name), typed
-            ),
-            sql.SQL("TRUNCATE {}").format(name),
-            sql.SQL("COPY {} FROM STDIN").format(name),
-        )
+        parts = {"name": sql.Identifier(self.name), "there": sql.Identifier("pg_temp", self.name), "typed": typed}
+        return sql.SQL(_EMPTY).format(**parts).as_bytes(None)
+
+    @cached_property
+    def _copy(self) -> bytes:
+        return sql.SQL("COPY {} FROM STDIN").format(sql.Identifier("pg_temp", self.name)).as_bytes(None)
 
     def empty(self, conn: psycopg.Connection[Any]) -> None:
-        for statement in self._statements[:2]:
-            conn.execute(statement)
+        conn.execute(self._empty)
 
     def fill(self, conn: psycopg.Connection[Any], blocks: Iterable[str]) -> None:
         """`blocks` are whole lines of COPY, with their ends."""
         self.empty(conn)
-        with conn.cursor() as cursor, cursor.copy(self._statements[2]) as copy:
-            for block in blocks:
-                copy.write(block)
+        with conn.cursor() as cursor, cursor.copy(self._copy) as copy:
+            for text in _gathered(blocks):
+                copy.write(text)
 
 
-def counted(
-    conn: psycopg.Connection[Any], statement: sql.Composable | str, values: Mapping[str, object] | Sequence[object]
-) -> Counter[str]:
+def _gathered(blocks: Iterable[str]) -> Iterator[str]:
+    """Small blocks together: a write costs more than a few lines do."""
+    some: list[str] = []
+    size = 0
+    for block in blocks:
+        some.append(block)
+        size += len(block)
+        if size >= _AT_ONCE:
+            yield "".join(some)
+            some, size = [], 0
+    yield "".join(some)
+
+
+@cache
+def _counting(statement: str) -> bytes:
+    return f"WITH written AS ({statement}) SELECT site, count(*) FROM written GROUP BY site".encode()
+
+
+def counted(conn: psycopg.Connection[Any], statement: str, values: Mapping[str, object] | Sequence[object]) -> Counter[str]:
     """Runs a statement that returns the column `site` of every row it wrote: how many there were of each."""
-    text = sql.SQL(statement) if isinstance(statement, str) else statement
-    query = sql.SQL("WITH written AS ({}) SELECT site, count(*) FROM written GROUP BY site").format(text)
-    return Counter(dict(conn.execute(query, values).fetchall()))
+    return Counter(dict(conn.execute(_counting(statement), values).fetchall()))

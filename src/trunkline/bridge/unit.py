@@ -9,8 +9,10 @@ from __future__ import annotations
 import heapq
 from abc import ABC, abstractmethod
 from collections.abc import Collection
-from dataclasses import dataclass, replace
 from enum import StrEnum
+
+import msgspec
+from msgspec.structs import replace
 
 from trunkline.bridge.types import Match
 from trunkline.core.bundle import Mode, Version
@@ -28,8 +30,7 @@ class Place(StrEnum):
     FLYING = "flying"
 
 
-@dataclass(frozen=True, slots=True)
-class Waiting:
+class Waiting(msgspec.Struct, frozen=True):
     """A bundle in the inbox. `dependency` is the named version of `base` that it wants. `since` is by the clock of `take`."""
 
     site: str
@@ -55,8 +56,7 @@ class Waiting:
         return self.version if self.mode is Mode.COMPLETE else self.arrival
 
 
-@dataclass(frozen=True, slots=True)
-class Job:
+class Job(msgspec.Struct, frozen=True):
     """`version` is the newest the units knew of a complete bundle, the head's of others; the worker may find newer ones."""
 
     site: str
@@ -72,8 +72,7 @@ class Job:
         return self.type, self.key
 
 
-@dataclass(frozen=True, slots=True)
-class Wave:
+class Wave(msgspec.Struct, frozen=True):
     """Jobs of one type, each of another site: one transaction can apply them all."""
 
     type: str
@@ -81,8 +80,7 @@ class Wave:
     jobs: tuple[Job, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Failure:
+class Failure(msgspec.Struct, frozen=True):
     """Of the entry that was the head then: another one starts without it."""
 
     of: Name

@@ -19,14 +19,14 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from typing import Any, Protocol
 
 import psycopg
 import structlog
-from psycopg.conninfo import make_conninfo
+from msgspec.structs import replace
 
 from trunkline.bridge.apply import MOST_BUNDLES, Outcome, apply_wave, is_elsewhere
+from trunkline.bridge.connection import connect_worker
 from trunkline.bridge.judgement import Verdict
 from trunkline.bridge.scan import Scan, held_types
 from trunkline.bridge.setaside import apply_or_set_aside
@@ -37,7 +37,7 @@ from trunkline.core.bundle import Mode
 from trunkline.core.clock import Clock
 from trunkline.core.config import BridgeConfig
 from trunkline.core.errors import Fenced
-from trunkline.db.lease import Grant, connect_fenced
+from trunkline.db.lease import Grant
 
 MAX_TRIES = 3
 WAVE_SITES = 128
@@ -58,14 +58,12 @@ class Connection:
     """One thread's connection, made when it is needed and made anew after an error."""
 
     def __init__(self, dsn: str, statement_seconds: float) -> None:
-        self._dsn, self._statement_ms = dsn, int(statement_seconds * 1000)
+        self._dsn, self._seconds = dsn, statement_seconds
         self._conn: psycopg.Connection[Any] | None = None
 
     def get(self) -> psycopg.Connection[Any]:
         if self._conn is None or self._conn.closed:
-            self._conn = connect_fenced(make_conninfo(self._dsn, connect_timeout=5))
-            self._conn.execute(f"SET statement_timeout = {self._statement_ms}")
-            self._conn.commit()
+            self._conn = connect_worker(self._dsn, self._seconds)
         return self._conn
 
     def cancel(self) -> None:

@@ -102,16 +102,22 @@ def _lint(file: Path, follow_secrets: bool) -> tuple[tuple[Mistake, ...], list[M
     """Mistakes and warnings, those of the route file included."""
     from trunkline.core.config import read_config
     from trunkline.core.effective import exposures
-    from trunkline.core.mistakes import Mistakes
-    from trunkline.routes.model import load_routes
+    from trunkline.core.mistakes import Mistakes, in_order
+    from trunkline.routes.compile import compile_written
+    from trunkline.routes.model import open_routes, read_routes
+    from trunkline.routes.plugin import Around
 
     try:
         reading = read_config(file, os.environ, follow_secrets)
         if reading.config is None:
             return reading.mistakes, []
-        if reading.config.routes is not None:
-            load_routes(reading.config.routes)
-        return (), exposures(reading.config, reading, file)
+        warnings = exposures(reading.config, reading, file)
+        if reading.config.routes is None:
+            return (), warnings
+        written, around = open_routes(reading.config.routes), Around({"site": reading.config.site})
+        routes = read_routes(written)
+        found = [mistake for one in routes.routes for mistake in compile_written(one, written, around)[1]]
+        return in_order([*routes.mistakes, *found]), [*warnings, *routes.warnings]
     except Mistakes as error:
         return error.mistakes, []
 

@@ -15,14 +15,17 @@ from rich.console import Console
 from rich.markup import escape
 
 from trunkline import __version__
-from trunkline.cli import ca, config, doctor, node, pipeline, sim, token, topology, trunk
+from trunkline.cli import ca, config, deadletters, doctor, node, pipeline, sim, token, topology, trunk
 from trunkline.cli.bridge import command as bridge
-from trunkline.cli.demo.command import demo, demo_application
+from trunkline.cli.demo.command import demo, demo_application, demo_orders
 from trunkline.cli.dev import command as dev
 from trunkline.cli.fleet_load import fleet_load
 from trunkline.cli.kv import command as kv
 from trunkline.cli.options import JsonOption
+from trunkline.cli.plugins import plugins
 from trunkline.cli.queues import command as queues
+from trunkline.cli.routes import command as routes
+from trunkline.cli.trace import trace
 from trunkline.core.config import LogConfig
 from trunkline.core.errors import TrunklineError
 from trunkline.core.logs import configure_logs
@@ -53,12 +56,17 @@ app.add_typer(kv.app, name="kv", rich_help_panel=_RUN)
 app.add_typer(topology.app, name="topology", rich_help_panel=_RUN)
 app.add_typer(trunk.app, name="trunk", rich_help_panel=_RUN)
 app.add_typer(queues.app, name="queues", rich_help_panel=_RUN)
+app.add_typer(routes.app, name="routes", rich_help_panel=_RUN)
+app.command("plugins", rich_help_panel=_RUN)(plugins)
+app.add_typer(deadletters.app, name="deadletters", rich_help_panel=_RUN)
+app.command("trace", rich_help_panel=_RUN)(trace)
 app.add_typer(config.app, name="config", rich_help_panel=_PREPARE)
 app.add_typer(ca.app, name="ca", rich_help_panel=_PREPARE)
 app.add_typer(token.app, name="token", rich_help_panel=_PREPARE)
 app.add_typer(sim.app, name="sim", rich_help_panel=_PROVE)
 app.command("fleet-load", rich_help_panel=_PROVE)(fleet_load)
 app.command("demo-application", hidden=True)(demo_application)
+app.command("demo-orders", hidden=True)(demo_orders)
 
 
 @app.callback()

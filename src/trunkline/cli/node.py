@@ -45,10 +45,12 @@ def run(file: ConfigOption) -> None:
 
 def run_node(config: ProcessConfig, terms: Terms | None = None) -> None:
     """For a process of its own: the limit of its stop watches until the process is gone."""
+    from trunkline.core.collector import patient_collector
     from trunkline.core.errors import TrunklineError
     from trunkline.core.logs import configure_logs
 
     configure_logs(config.log)
+    patient_collector()
     try:
         asyncio.run(_run(config, terms))
     except BaseExceptionGroup as group:

@@ -1,4 +1,4 @@
-"""`trunkline pipeline`: the Spark driver of a hub."""
+"""`trunkline pipeline`: the Spark driver of a site."""
 
 from __future__ import annotations
 
@@ -10,21 +10,24 @@ from rich.console import Console
 from trunkline.cli.options import ConfigOption
 from trunkline.core.config import load_config
 
-app = typer.Typer(no_args_is_help=True, help="The data pipeline on Spark: at a hub, the status bridge.")
+app = typer.Typer(no_args_is_help=True, help="The data pipeline on Spark: a site's routes and, at a hub, the status bridge.")
 
 
 @app.command()
 def run(
     file: ConfigOption,
+    master: Annotated[str, typer.Option(help="Spark's master, before spark.master of the file.", metavar="ADDRESS")] = "",
     fast_start: Annotated[bool, typer.Option("--fast-start", help="Starts sooner and runs slower: for trying out.")] = False,
 ) -> None:
-    """Runs the status bridge of a hub on Spark until it is told to stop.
+    """Runs a site's routes on Spark and, if its file has `bridge:`, the status bridge, until it is told to stop. 0: it did.
 
-    Example: [bold]trunkline pipeline run --config hub.yaml[/]
+    Example: [bold]trunkline pipeline run --config hub.yaml --master spark://hub:7077[/]
     """
     from trunkline.pipeline.run import run_pipeline
 
-    raise typer.Exit(run_pipeline(load_config(file), fast_start))
+    config = load_config(file)
+    spark = config.spark.model_copy(update={"master": master}) if master else config.spark
+    raise typer.Exit(run_pipeline(config.model_copy(update={"spark": spark}), fast_start))
 
 
 @app.command()

@@ -9,7 +9,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from trunkline.core.consistency import Written, inconsistencies
 from trunkline.core.document import read_document
@@ -18,6 +18,7 @@ from trunkline.core.layers import Layers
 from trunkline.core.mistakes import Mistake, Mistakes, in_order
 from trunkline.core.reasons import examine
 from trunkline.core.references import References
+from trunkline.core.routing import RouteSecrets, RoutingConfig
 from trunkline.core.scalars import (
     AreaName,
     ClientName,
@@ -33,10 +34,7 @@ from trunkline.core.scalars import (
     Whole,
 )
 from trunkline.core.secret import ConnectionString, Secret
-
-
-class Model(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True, allow_inf_nan=False)
+from trunkline.core.section import Model
 
 
 class TlsConfig(Model):
@@ -276,13 +274,19 @@ class BridgeConfig(Model):
     waiting_deltas: Whole = Field(
         default=10_000, ge=1, description="of one site and type; when more wait they go, and a resync makes up for them"
     )
+    keep_months: Whole | None = Field(
+        default=None,
+        ge=1,
+        examples=[18],
+        description="months of events and of the history of compliance to keep, before this one; none: all stay",
+    )
     waiting_rows: Whole = Field(
         default=200_000, ge=1, description="deltas and events of all sites; while more wait nothing new is taken in"
     )
 
 
 class SparkConfig(Model):
-    """Where the pipeline's Spark runs."""
+    """Where the Spark of a site's pipeline runs: its routes and, at a hub, the status bridge."""
 
     master: str = Field(
         default="", examples=["spark://hub:7077"], description="Spark's master; none: this machine, with all its cores"
@@ -309,7 +313,15 @@ class ProcessConfig(Model):
     queues: QueuesConfig = QueuesConfig()
     api: ApiConfig = ApiConfig()
     routes: LocalPath | None = Field(
-        default=None, examples=["routes.yaml"], description="YAML file with this site's static routes"
+        default=None,
+        examples=["routes.yaml"],
+        description="YAML file whose routes are put into the site's table at each start; what leaves the file stays there",
+    )
+    routing: RoutingConfig = RoutingConfig()
+    route_secrets: RouteSecrets = Field(
+        default_factory=dict,
+        examples=[{"acme": {"shop": {"kafka.password": "secret://env/KAFKA_PASSWORD"}}}],
+        description="what secret://kafka.password in a route stands for: organisation, application, key; all: of every one",
     )
     bridge: BridgeConfig | None = None
     spark: SparkConfig = SparkConfig()

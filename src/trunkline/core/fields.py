@@ -88,14 +88,16 @@ def is_single(annotation: Any) -> bool:
 
 
 def sections(
-    top: type[BaseModel], in_lists: bool = False, above: tuple[str, ...] = ()
+    top: type[BaseModel], in_lists: bool = False, above: tuple[str, ...] = (), around: tuple[type[BaseModel], ...] = ()
 ) -> Iterator[tuple[tuple[str, ...], type[BaseModel]]]:
-    """The top itself and every section below it, with its path; an item of a list has no path of its own."""
+    """The top itself and every section below it, with its path; an item of a list has no path of its own. What may be part of
+    itself comes once: `around` are the sections that this one is in."""
     yield above, top
     for name, field in top.model_fields.items():
         if is_single(field.annotation) or in_lists:
             for model in models_in(field.annotation):
-                yield from sections(model, in_lists, (*above, field.alias or name))
+                if model not in (*around, top):
+                    yield from sections(model, in_lists, (*above, field.alias or name), (*around, top))
 
 
 def nearest(word: object, known: list[str]) -> str:

@@ -122,6 +122,8 @@ def _said(found: _Found) -> Said:
 
 def _unknown_key(found: _Found) -> Said:
     word, known = found.spot.location[-1], keys(found.spot.owner)
+    if not known:
+        return "there is no such key, nothing can be set here", "remove it"
     homes = [".".join(path) or "the top" for path, model in sections(found.top, in_lists=True) if word in keys(model)]
     reason = f"it belongs to {' or '.join(dict.fromkeys(homes))}" if homes else f"the nearest is {nearest(word, known)!r}"
     return f"there is no such key, {reason}", f"known: {', '.join(known)}"

@@ -21,6 +21,7 @@ from typing import Any
 import psycopg
 
 from trunkline.core.errors import Fenced
+from trunkline.db.arrays import use_quick_arrays
 
 FENCED_STATE = "TL001"
 
@@ -133,4 +134,6 @@ def commit_fenced(conn: psycopg.Connection[Any], grant: Grant) -> None:
 
 def connect_fenced(dsn: str, application_name: str = "trunkline") -> psycopg.Connection[Any]:
     """A connection for fenced work: a holder that falls asleep in a transaction loses it after 3 s."""
-    return psycopg.connect(dsn, application_name=application_name, options="-c idle_in_transaction_session_timeout=3000")
+    conn = psycopg.connect(dsn, application_name=application_name, options="-c idle_in_transaction_session_timeout=3000")
+    use_quick_arrays(conn)
+    return conn

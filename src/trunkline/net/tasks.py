@@ -1,14 +1,30 @@
-"""Tasks of one owner: none is lost by the collector, none fails in silence, all end with the owner."""
+"""Tasks of one owner: none is lost by the collector, none fails in silence, all end with the owner.
+
+A cancellation can get lost: `asyncio.wait_for` of Python 3.11 forgets one that comes at the very moment it has its result, and
+so does all that is built on it, pools of connections among it. So whoever must end is told again (`end`).
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterable
 from typing import Any
 
 import structlog
 
+AGAIN_SECONDS = 5.0
+"""Longer than work that was told to end takes to clean up."""
+
 log = structlog.get_logger(__name__)
+
+
+async def end(tasks: Iterable[asyncio.Task[None]]) -> None:
+    """Cancels them, and returns when all have ended."""
+    left = set(tasks)
+    while left:
+        for task in left:
+            task.cancel()
+        _, left = await asyncio.wait(left, timeout=AGAIN_SECONDS)
 
 
 class Tasks:
@@ -36,8 +52,7 @@ class Tasks:
 
     async def cancel(self) -> None:
         await asyncio.sleep(0)  # a task cancelled before its first step never reaches its own `finally`
-        for task in self._running:
-            task.cancel()
+        await end(self._running)
         await self.join()
 
     def _ended(self, task: asyncio.Task[None]) -> None:

@@ -139,7 +139,7 @@ class Leadership:
                 opened = open_subscription(self._log, work.wants)
                 return lambda core, now: core.opened(work, opened, now)
             case asks.Read():
-                chunk = self._log.read(work.after, carry.READ_LIMIT, work.destinations)
+                chunk = self._log.read(work.after, carry.READ_LIMIT, work.destinations, work.size)
                 clients = self._clients_with({entry.client for entry in chunk.entries})
                 return lambda core, now: core.read(work, chunk, clients, now)
             case asks.Acknowledged():

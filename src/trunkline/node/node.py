@@ -5,12 +5,14 @@ the leader's links carry records.
 
 It starts in this order, each step only after the one before, and says so in its log and in the check `start`:
 
-    database   it answers (waited for)          links   they listen
-    schema     it is up to date                 store   this node is in it, and dials others
-    pool       events can be taken              lease   it leads or follows from now on
+    database   it answers (waited for)          store   this node is in it, and dials others
+    schema     it is up to date                 lease   it leads or follows from now on
+    pool       its views have connections       routes  the routing table runs, and takes events
+    links      they listen
 
 A step that can come right by itself is waited for, with the reason shown; any other failure ends the node. It stops the
-other way round: no more events, the work of the leader comes to rest, the lease is let go, the links say goodbye.
+other way round: no more events; routes stop and, beside them, the work of the leader comes to rest and the lease is let go;
+the links say goodbye.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
 from random import random
 from typing import Any
@@ -30,29 +32,37 @@ from trunkline.bridge.operating import BridgeOperating, types_of
 from trunkline.core.backoff import Backoff
 from trunkline.core.clock import SystemClock
 from trunkline.core.config import ProcessConfig
-from trunkline.core.errors import Invalid, Terminal
+from trunkline.core.errors import Invalid, Retryable, Terminal
 from trunkline.core.health import Check
 from trunkline.core.ids import NodeId
 from trunkline.db.away import AWAY, in_one_line
 from trunkline.db.lease import LEADER_TERMS, Terms
 from trunkline.db.migrate import migrate
-from trunkline.node import checks, paths, views
-from trunkline.node.ingest import Ingest
+from trunkline.node import checks, paths, routingshown, views
+from trunkline.node.connections import Connections
 from trunkline.node.outflow import Outflow
 from trunkline.node.peers import Peers
 from trunkline.node.probe import DatabaseProbe
 from trunkline.node.roles import Roles
+from trunkline.node.routing import Routing
 from trunkline.node.settings import store_settings, topology_settings
 from trunkline.node.sitecore import Effect, Frame, HostWork, SiteCore
 from trunkline.node.stopping import Stopping
 from trunkline.node.storeview import NodeStoreView
 from trunkline.node.supervise import Supervisor, in_thread
 from trunkline.queues.operating import Operating
+from trunkline.routes.asked import RoutesAsked
 from trunkline.trunk import asks
 from trunkline.trunk.handover import Handover
 from trunkline.trunk.log import messages_in
 
 TICK_SECONDS = 0.05
+EVENT_SECONDS = 3_600.0
+"""Longer than any receiver waits for its events, and than the API for its requests."""
+NUMBERS_SECONDS = 60.0
+"""Longer than all questions to the database that are part of it."""
+
+Wait = Callable[[str], AbstractContextManager[None]]
 
 log = structlog.get_logger(__name__)
 
@@ -69,8 +79,9 @@ class Node:
             self.identity, (), random, store_settings(config), config.store.areas, topology_settings(config),
             Handover(config.trunk.handover),
         )  # fmt: skip
-        self._ingest = Ingest(config)
+        self._connections = Connections(self._dsn)
         self._supervisor = Supervisor(self._clock, random)
+        self._routing = Routing(config, self._supervisor, self._clock, random)
         self._roles = Roles(
             self.identity, self._dsn, config.queues, terms, self._clock, self._core, self._supervisor, self._do,
             lambda reason: self._peers.renew(reason),
@@ -80,8 +91,9 @@ class Node:
         self._outflow = Outflow(self._core, self._supervisor, self._clock, self._peers.endpoint.links, self._do)
         self._on_loop = views.OnLoop()
         self.store = NodeStoreView(self._core, self._peers, self._on_loop, self._now, self._do)
-        self.queues = Operating(self._ingest.connection, config.queues)
-        self.bridge = BridgeOperating(self._ingest.connection, types_of(config.bridge))
+        self.queues = Operating(self._connections.connection, config.queues)
+        self.routes = RoutesAsked()
+        self.bridge = BridgeOperating(self._connections.connection, types_of(config.bridge))
         self._delivered: Counter[str] = Counter()
         self._newcomers: asyncio.Queue[set[str]] = asyncio.Queue()
         self._remembered: set[str] = set()
@@ -104,20 +116,28 @@ class Node:
     async def run(self, stop: asyncio.Event, on_links: Callable[[], None], stopping: Stopping | None = None) -> None:
         """Until `stop`; `on_links` is called once the links listen. `stopping` hears what this waits for at the end."""
         self._on_loop.begin()
-        wait = stopping.waits_for if stopping is not None else lambda what: nullcontext()
+        wait: Wait = stopping.waits_for if stopping is not None else lambda what: nullcontext()
         async with self._supervisor:
             try:
                 if await self._start(stop, on_links):
                     await stop.wait()
             finally:
-                self._ingest.refuse()
-                with wait("the leader's work and its lease"):
-                    await self._roles.stop()
+                self._connections.refuse()
+                self.routes.end()
+                await asyncio.gather(self._stop_routes(wait), self._stop_leading(wait))
                 with wait("links"):
                     await self._peers.endpoint.stop()
         with wait("database connections"):
-            await asyncio.to_thread(self._ingest.close)
+            await asyncio.to_thread(self._connections.close)
         log.info("node stopped", node=str(self.identity))
+
+    async def _stop_routes(self, wait: Wait) -> None:
+        with wait("routes"):
+            await self._routing.stop()
+
+    async def _stop_leading(self, wait: Wait) -> None:
+        with wait("the leader's work and its lease"):
+            await self._roles.stop()
 
     async def _start(self, stop: asyncio.Event, on_links: Callable[[], None]) -> bool:
         """False if told to stop before it was done."""
@@ -128,6 +148,7 @@ class Node:
             ("links", self._listen),
             ("store", self._join),
             ("lease", self._compete),
+            ("routes", self._route),
         )
         began = self._now()
         for name, work in steps:
@@ -148,19 +169,22 @@ class Node:
                 await work()
                 self._trouble = ""
                 return True
-            except AWAY as error:
-                self._complain(name, in_one_line(error))
+            except (*AWAY, Retryable) as error:
+                self._complain(name, error)
                 with suppress(TimeoutError):
                     await asyncio.wait_for(stop.wait(), backoff.after_failure())
             except psycopg.Error as error:
                 raise Terminal(f"database, step {name}", in_one_line(error), "mend it and start the node again") from error
         return False
 
-    def _complain(self, step: str, trouble: str) -> None:
+    def _complain(self, step: str, error: Exception) -> None:
         """Once per reason, not once per try."""
+        away, trouble = "the database", in_one_line(error)
+        if isinstance(error, Retryable):
+            away, trouble = error.what, f"{error.what}: {error.why}"
         if trouble != self._trouble:
             self._trouble = trouble
-            log.warning("the database does not answer; waiting for it", step=step, reason=trouble)
+            log.warning(f"{away} does not answer; waiting for it", step=step, reason=trouble)
 
     # -- the steps
 
@@ -171,12 +195,12 @@ class Node:
         await asyncio.to_thread(ask)
 
     async def _migrate(self) -> None:
-        applied = await asyncio.to_thread(migrate, self._dsn, "queues")
+        applied = await asyncio.to_thread(migrate, self._dsn, "queues", "routes")
         if applied:
             log.info("schema brought up to date", files=applied)
 
     async def _open_pool(self) -> None:
-        self._ingest.open()
+        self._connections.open()
         self._supervisor.keep("probe", partial(in_thread, "probe", self._probe.run))
 
     async def _listen(self) -> None:
@@ -191,6 +215,10 @@ class Node:
 
     async def _compete(self) -> None:
         self._roles.start()
+
+    async def _route(self) -> None:
+        await self._routing.start()
+        self.routes.begin(self._routing.operating)
 
     # -- tasks
 
@@ -220,7 +248,7 @@ class Node:
         while True:
             waiting |= await self._newcomers.get() if not waiting else set()
             try:
-                await asyncio.to_thread(self._ingest.remember, sorted(waiting))
+                await asyncio.to_thread(self._connections.remember, sorted(waiting))
                 waiting = set()
                 backoff.success()
             except AWAY as error:
@@ -250,7 +278,10 @@ class Node:
     # -- what the API asks (from other threads)
 
     def inject(self, payload: Any, metadata: dict[str, str]) -> list[str]:
-        return self._ingest.inject(payload, metadata)
+        return routingshown.took(self._on_loop.wait(lambda: self._routing.post(payload, metadata), EVENT_SECONDS))
+
+    def routing(self) -> dict[str, Any]:
+        return self._on_loop.wait(self._routing.all_numbers, NUMBERS_SECONDS)
 
     def status(self) -> dict[str, Any]:
         return self._on_loop(lambda: views.status(self._core, self._peers, self._delivered, self._supervisor.failures()))
@@ -284,5 +315,6 @@ class Node:
             checks.trunk_check(answer, led_since, now),
             *self._peers.checks(),
             checks.store_check(*views.store_state(self._core)),
+            self._routing.check(),
             *self._supervisor.checks(),
         ]

@@ -44,7 +44,7 @@ from trunkline.queues.retention import Keep, Retention, Trimmed
 from trunkline.queues.sessionasks import SinkEffect, SourceEffect
 from trunkline.queues.sessions_sink import SinkSessions
 from trunkline.queues.sessions_source import SourceSessions
-from trunkline.queues.snapshots import State
+from trunkline.queues.snapshots import EXPORTED, State
 from trunkline.queues.stamper import Stamper
 from trunkline.queues.statuses import write_statuses
 
@@ -234,7 +234,7 @@ class Sessions:
         if wanted and stamper is not None:
             with suppress(*AWAY):  # they are still wanted the next time
                 self._exported.append(stamper.export(wanted))
-        needed = {row.id for row in rows if row.state == State.READY} | set(map(str, wanted))
+        needed = {row.id for row in rows if row.state in EXPORTED} | set(map(str, wanted))
         for exported in [e for e in self._exported if not needed.intersection(map(str, e.requests))]:
             self._exported.remove(exported)
             exported.close()

@@ -24,6 +24,7 @@ import structlog
 from trunkline.core.backoff import Backoff
 from trunkline.core.clock import Clock
 from trunkline.core.health import Check
+from trunkline.net.tasks import end
 
 SETTLE_SECONDS = 10.0
 BACKOFF_FIRST = 0.2
@@ -82,8 +83,7 @@ class Kept:
         self._task = task
 
     async def stop(self) -> None:
-        self._task.cancel()
-        await asyncio.wait([self._task])
+        await end([self._task])
 
 
 class Supervisor:

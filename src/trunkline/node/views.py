@@ -6,7 +6,7 @@ import asyncio
 import concurrent.futures
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from trunkline.core.errors import Retryable
@@ -40,6 +40,18 @@ class OnLoop:
         except RuntimeError:  # it is closed
             raise Retryable("node", "it does not run", "ask again") from None
         return asked.result(ANSWER_SECONDS)
+
+    def wait(self, work: Callable[[], Coroutine[Any, Any, _T]], seconds: float) -> _T:
+        """What takes its time is done there too; from any other thread."""
+        loop = self._loop
+        if loop is None or loop.is_closed():
+            raise Retryable("node", "it does not run", "ask again")
+        asked = asyncio.run_coroutine_threadsafe(work(), loop)
+        try:
+            return asked.result(seconds)
+        except TimeoutError:
+            asked.cancel()
+            raise Retryable("node", f"no answer within {seconds:g} s", "ask again") from None
 
 
 def _answer(asked: concurrent.futures.Future[_T], view: Callable[[], _T]) -> None:

@@ -4,6 +4,7 @@ T1  Where a topic was trimmed before it was read, deleted, or made anew, its sit
     that goes past it, all the site has is asked for again. On a topic that sites share, that is every site heard over Kafka.
 T2  The workers hear of a batch after its commit, never before.
 T3  While too much waits for the workers nothing more is taken in.
+T4  A batch that is small enough to be conflated by hand is read here. Spark plans it all the same, and runs no task for it.
 
 How offsets and rows stay together is `trunkline.pipeline.kafka.intake`; whose a message is, `trunkline.pipeline.kafka.bundles`.
 """
@@ -25,8 +26,9 @@ from trunkline.bridge.units import Waiting
 from trunkline.bridge.workers import Workers
 from trunkline.core.config import BridgeKafkaConfig
 from trunkline.db.lease import Grant
-from trunkline.pipeline.conflate import Conflation
+from trunkline.pipeline.conflate import HAND_ROWS, Conflated, Conflation
 from trunkline.pipeline.kafka.bundles import Senders
+from trunkline.pipeline.kafka.direct import DirectReader
 from trunkline.pipeline.kafka.intake import KafkaIntake, Write
 from trunkline.pipeline.kafka.plan import Plan
 from trunkline.pipeline.kafka.settings import BUNDLES, Settings, Subscription
@@ -70,12 +72,18 @@ class BridgeKafka(KafkaIntake):
         workers: Workers,
         types: Types,
         most_waiting: int,
+        direct_rows: int = HAND_ROWS,
     ) -> None:
         super().__init__(spark, settings, trigger_seconds, checkpoints, self._read_batch, BRIDGE_POOL)
         self._workers, self._types, self._most_waiting = workers, types, most_waiting
         self._senders = Senders(settings.subscription)
-        self._conflation = Conflation(types)
+        self._conflation = Conflation(types, few_come=bool(settings.newest))
+        self._direct, self._direct_rows = DirectReader(settings), direct_rows
         self._taken: list[Waiting] = []
+
+    def stop(self) -> None:
+        super().stop()
+        self._direct.close()
 
     def _take_in(self, batch: DataFrame) -> None:
         self.hold_while(lambda: self._workers.backlog() > self._most_waiting)
@@ -83,12 +91,17 @@ class BridgeKafka(KafkaIntake):
         self._workers.notice(self._taken)
 
     def _read_batch(self, batch: DataFrame, plan: Plan) -> Write:
-        sorted_out = sort_out(self._types, self._conflation.conflate(batch, plan.rows()), TRANSPORT)
+        sorted_out = sort_out(self._types, self._conflated(batch, plan), TRANSPORT)
 
         def write(conn: psycopg.Connection[Any]) -> None:
             self._taken = write_batch(conn, self._types, self._with_losses(conn, sorted_out, plan))
 
         return write
+
+    def _conflated(self, batch: DataFrame, plan: Plan) -> Conflated:
+        if plan.rows() <= self._direct_rows:
+            return self._conflation.by_hand(self._direct.read(plan))
+        return self._conflation.conflate(batch, plan.rows())
 
     def _with_losses(self, conn: psycopg.Connection[Any], batch: Batch, plan: Plan) -> Batch:
         lost = {

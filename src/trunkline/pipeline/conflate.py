@@ -17,10 +17,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import starmap
 from typing import Any
 
+import msgspec
+from msgspec.structs import replace
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
@@ -37,11 +40,9 @@ HAND_ROWS = 5_000
 WINDOW_ROWS = 50_000
 
 _NUMBER = "[0-9]{1,18}"
-_BUNDLES = frozenset({Kind.LOG_ENTRY, Kind.SNAPSHOT})
 
 
-@dataclass(frozen=True)
-class Survivor:
+class Survivor(msgspec.Struct, frozen=True):
     queue: str
     position: int
     remote: str
@@ -53,7 +54,7 @@ class Survivor:
 
     @property
     def is_bundle(self) -> bool:
-        return self.kind in _BUNDLES
+        return self.kind is Kind.LOG_ENTRY or self.kind is Kind.SNAPSHOT
 
 
 @dataclass(frozen=True)
@@ -120,11 +121,13 @@ def _stretched(batch: DataFrame) -> DataFrame:
 
 
 class Conflation:
-    """By the types of one hub. `by_window` and `by_two_phases` give the same survivors; their speed differs."""
+    """By the types of one hub. `by_window` and `by_two_phases` give the same survivors; their speed differs.
+    `few_come`: whether the first large batch is expected to have been conflated where it was read."""
 
-    def __init__(self, types: Types) -> None:
+    def __init__(self, types: Types, few_come: bool = False) -> None:
         self.in_order = in_order(types)
         self._newest = Newest.of(types)
+        self._few_come = few_come
 
     def by_window(self, batch: DataFrame) -> DataFrame:
         """One shuffle with the payloads. A message that is not in order is a group of its own."""
@@ -149,36 +152,61 @@ class Conflation:
         return joined.where(f"NOT {self.in_order} OR n IS NOT NULL").selectExpr("*", "coalesce(n, messages) AS copies")
 
     def conflate(self, batch: DataFrame, rows: int) -> Conflated:
-        """`rows` is what the plan promises; it only chooses the way."""
+        """`rows` is what the plan promises. Of a large batch most may have been left out where it was read; whether that was so
+        last time is a good guess. Both only choose the way."""
         if rows <= HAND_ROWS:
-            return self._by_hand(batch)
+            return self.by_hand(_as_they_are(batch))
+        if self._few_come:
+            return self._by_guess(batch)
         if rows < WINDOW_ROWS:
-            return _collected(self.by_window(batch))
+            return Conflated(_in_order(_collected(self.by_window(batch))))
         kept = batch.persist()
         try:
-            if kept.count() <= HAND_ROWS:  # most of it was left out where it was read
-                return self._by_hand(kept)
-            return _collected(self.by_two_phases(kept))
+            self._few_come = kept.count() <= HAND_ROWS
+            if self._few_come:
+                return self.by_hand(_as_they_are(kept))
+            return Conflated(_in_order(_collected(self.by_two_phases(kept))))
         finally:
             kept.unpersist()
 
-    def _by_hand(self, batch: DataFrame) -> Conflated:
-        survivors = _collected(batch.selectExpr("*", "messages AS copies")).survivors
-        kept = self._newest.choose(("", s.remote, s.headers, s.copies) for s in survivors)
-        return Conflated([replace(survivors[number], copies=copies) for number, copies in kept.items()])
+    def _by_guess(self, batch: DataFrame) -> Conflated:
+        """Without keeping the batch to count it first. A guess that fails costs one batch collected whole."""
+        self._few_come = False
+        every = list(_as_they_are(batch))
+        self._few_come = len(every) <= HAND_ROWS
+        return self.by_hand(every)
+
+    def by_hand(self, survivors: Iterable[Survivor]) -> Conflated:
+        """Of messages as they came."""
+        every = _in_order(survivors)
+        if len({(s.remote, s.headers.get("ce_type")) for s in every}) == len(every):
+            return Conflated(every)
+        kept = self._newest.choose(("", s.remote, s.headers, s.copies) for s in every)
+        return Conflated([replace(every[number], copies=copies) for number, copies in kept.items()])
 
 
-_COLUMNS = ("queue", "position", "remote", "payload", "copies", "at", "kind", "headers", *HEADER_COLUMNS)
+def _in_order(survivors: Iterable[Survivor]) -> list[Survivor]:
+    return sorted(survivors, key=lambda s: (s.queue, s.position))
 
 
-def _collected(survivors: DataFrame) -> Conflated:
-    table: Any = survivors.select(*_COLUMNS).toArrow()
-    rows = zip(*(table[name].to_pylist() for name in _COLUMNS), strict=True)
-    return Conflated(sorted((_survivor(*row) for row in rows), key=lambda s: (s.queue, s.position)))
+_COLUMNS = ("queue", "position", "remote", "payload", "at", "kind", "headers", *HEADER_COLUMNS)
+
+
+def _as_they_are(batch: DataFrame) -> Iterator[Survivor]:
+    """All columns there are: one that is left out would be work for Spark."""
+    return _survivors(batch.toArrow(), "messages")
+
+
+def _collected(survivors: DataFrame) -> Iterator[Survivor]:
+    return _survivors(survivors.select(*_COLUMNS, "copies").toArrow(), "copies")
+
+
+def _survivors(table: Any, copies: str) -> Iterator[Survivor]:
+    return starmap(_survivor, zip(*(table[name].to_pylist() for name in (copies, *_COLUMNS)), strict=True))
 
 
 def _survivor(
-    queue: str, position: int, remote: str, payload: bytes, copies: int, at: float | None, kind: int, headers: str | None,
+    copies: int, queue: str, position: int, remote: str, payload: bytes, at: float | None, kind: int, headers: str | None,
     *known: str | None,
 ) -> Survivor:  # fmt: skip
     more = loads(headers) if headers else {}

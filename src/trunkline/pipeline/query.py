@@ -51,9 +51,10 @@ class BatchQuery:
         checkpoints: Path,
         take: Callable[[DataFrame], None],
         pool: str | None = None,
+        drain_seconds: float = _DRAIN_SECONDS,
     ) -> None:
         self.name = name
-        self._pool = pool
+        self._pool, self._drain_seconds = pool, drain_seconds
         self._taking_since: float | None = None
         self._stream, self._checkpoints, self._take = stream, checkpoints, take
         self._trigger = f"{round(trigger_seconds * 1000)} milliseconds"
@@ -78,6 +79,11 @@ class BatchQuery:
         error = query.exception()
         return _reason(str(error)) if error else "the query ended by itself"
 
+    @property
+    def has_looked(self) -> bool:
+        query = self._query
+        return query is not None and query.isActive and query.lastProgress is not None
+
     def caught_up(self) -> bool:
         query, since = self._query, self._taking_since
         if query is None or not query.isActive or (since is not None and time.monotonic() - since > _SOON_SECONDS):
@@ -85,10 +91,16 @@ class BatchQuery:
         progress = query.lastProgress
         return progress is not None and all(_behind(source.latestOffset) == 0 for source in progress.sources)
 
+    def behind(self) -> int:
+        """What its sources said at their last look of all that they left for later; 0 where that is not known."""
+        query = self._query
+        progress = query.lastProgress if query is not None and query.isActive else None
+        return sum(_behind(source.latestOffset) or 0 for source in progress.sources) if progress is not None else 0
+
     def stop(self) -> None:
         query, self._query = self._query, None
         self._draining.set()
-        if self._batch.acquire(timeout=_DRAIN_SECONDS):
+        if self._batch.acquire(timeout=self._drain_seconds):
             self._batch.release()
         if query is not None:
             with suppress(PySparkException):  # it may have failed already, or met the drain
@@ -148,6 +160,7 @@ class Supervisor:
         self._backoff = backoff or Backoff(0.5, 10.0, random.random)
         self._started_at = 0.0
         self._restart_at: float | None = None
+        self.reason = ""
 
     def start(self) -> None:
         self._restart_at = None
@@ -169,6 +182,11 @@ class Supervisor:
     def caught_up(self) -> bool:
         return self._restart_at is None and self._query.caught_up()
 
+    @property
+    def failures(self) -> int:
+        """How often it ended in a row, without having run for long."""
+        return self._backoff.failures
+
     def stop(self) -> None:
         self._restart_at = None
         self._query.stop()
@@ -179,6 +197,7 @@ class Supervisor:
             self._backoff.success()
         pause = self._backoff.after_failure()
         self._restart_at = now + pause
+        self.reason = reason
         log.warning("query ended and starts anew", query=self._query.name, reason=reason, retry_seconds=round(pause, 2))
 
 

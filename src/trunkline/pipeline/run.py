@@ -1,4 +1,5 @@
-"""The pipeline process: a Spark session that is up and warm first, then the lease, then both halves while it holds.
+"""The pipeline process: a Spark session that is up and warm first, then the leases, and what they are for while they hold:
+both halves of the bridge where the site has one, and the receiver groups of its routes.
 
 A standby is the same process that has not won: its session is up, so taking over costs the lease's lapse and the start
 of a query.
@@ -12,7 +13,7 @@ import random
 import signal
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import psycopg
@@ -31,8 +32,11 @@ from trunkline.db.keeper import LeaseKeeper
 from trunkline.db.lease import STANDBY_TERMS, Grant
 from trunkline.db.migrate import migrate
 from trunkline.pipeline.halves import Halves, require_input
+from trunkline.pipeline.jobs.counters import Counters
+from trunkline.pipeline.jobs.routing import PipelineRouting
 from trunkline.pipeline.scratch import Scratch
 from trunkline.pipeline.session import Spark, open_session
+from trunkline.pipeline.threads import tune_threads
 from trunkline.pipeline.warm import warm_up, warm_up_beside
 
 LEASE = "bridge"
@@ -42,12 +46,13 @@ _SUPERVISE_SECONDS = 0.1
 log = structlog.get_logger(__name__)
 
 
-def run_pipeline(config: ProcessConfig, fast_start: bool = False) -> int:
-    """Runs until SIGTERM or SIGINT; 0 after a clean stop."""
-    if config.bridge is None:
-        raise Invalid("pipeline", f"site {config.site} has no bridge to run", "add `bridge:` to its configuration")
-    require_input(config.bridge)
-    declared = read_types(config.bridge.types)
+def run_pipeline(config: ProcessConfig, fast_start: bool = False, routes: bool = True) -> int:
+    """Runs until SIGTERM or SIGINT; 0 after a clean stop. `routes`: not only the bridge."""
+    if config.bridge is None and not routes:
+        raise Invalid("bridge", f"site {config.site} has no bridge to run", "add `bridge:` to its configuration")
+    if config.bridge is not None:
+        require_input(config.bridge)
+    declared = read_types(config.bridge.types) if config.bridge is not None else ()
     configure_logs(_log_config(config.log))
     stop = threading.Event()
     _stop_on_signals(stop)
@@ -60,8 +65,12 @@ def run_pipeline(config: ProcessConfig, fast_start: bool = False) -> int:
                 return 0
             with psycopg.connect(config.database.reveal()) as conn:
                 check_tables(conn, declared)
-            with _ready(config.runtime / READY_FILE, spark):
-                _serve(config, config.bridge, Types((*SHIPPED.values(), *declared)), spark, scratch, stop)
+            tune_threads()
+            with _ready(config.runtime / READY_FILE, spark), _routes(config, spark, scratch) if routes else nullcontext():
+                if config.bridge is not None:
+                    _serve(config, config.bridge, Types((*SHIPPED.values(), *declared)), spark, scratch, stop)
+                else:
+                    stop.wait()
         finally:
             spark.stop()
     log.info("pipeline stopped")
@@ -92,6 +101,19 @@ def _serve(
         keeper.stop()
 
 
+@contextmanager
+def _routes(config: ProcessConfig, spark: Spark, scratch: Path) -> Iterator[None]:
+    counters = Counters(config.database.reveal())
+    routing = PipelineRouting(config, spark, scratch, SystemClock(), counters.tell)
+    counters.start(routing.instance.id, lambda: routing.jobs)
+    routing.start()
+    try:
+        yield
+    finally:
+        routing.stop()
+        counters.stop()
+
+
 def _replaced(before: Halves | None, grant: Grant | None, after: Halves | None) -> Halves | None:
     if before is not None:
         before.stop()
@@ -107,7 +129,7 @@ def _migrate(dsn: str, stop: threading.Event) -> bool:
     backoff = Backoff(0.2, 5.0, random.random)
     while not stop.is_set():
         try:
-            migrate(dsn, "queues", "bridge", "pipeline")
+            migrate(dsn, "queues", "bridge", "routes", "pipeline")
             return True
         except psycopg.OperationalError as error:
             pause = backoff.after_failure()
@@ -119,9 +141,9 @@ def _migrate(dsn: str, stop: threading.Event) -> bool:
 @contextmanager
 def _ready(file: Path, spark: Spark) -> Iterator[None]:
     fresh = file.with_suffix(".new")
-    fresh.write_bytes(dumps({"pid": os.getpid(), "filesystem": spark.filesystem}))
+    fresh.write_bytes(dumps({"pid": os.getpid(), "filesystem": spark.filesystem, "master": spark.master}))
     fresh.replace(file)
-    log.info("pipeline ready", filesystem=spark.filesystem, sockets=spark.sockets)
+    log.info("pipeline ready", master=spark.master, filesystem=spark.filesystem, sockets=spark.sockets)
     try:
         yield
     finally:

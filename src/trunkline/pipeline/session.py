@@ -20,12 +20,14 @@ from trunkline.pipeline.filesystem import LocalFiles, local_files
 from trunkline.pipeline.home import installed, spark_home
 from trunkline.pipeline.java import find_java
 from trunkline.pipeline.noise import quiet_stderr
+from trunkline.pipeline.shipped_package import write_package
 
 DRIVER_MEMORY = "1g"
 ARROW_ROWS = 5000
 ARCHIVE_SECONDS = 120.0
 # Jobs of the bridge have a share of the cores of their own.
 BRIDGE_POOL = "bridge"
+ROUTES_POOL = "routes"
 # On a small heap its pauses are short, and rows cost less than with the JVM's own choice.
 _COLLECTOR = "-XX:+UseParallelGC"
 
@@ -47,6 +49,10 @@ class Spark:
             self._sources.add(source)
 
     @property
+    def master(self) -> str:
+        return str(self.session.sparkContext.master)
+
+    @property
     def cores(self) -> int:
         return self.session.sparkContext.defaultParallelism
 
@@ -65,6 +71,15 @@ def _environment(scratch: Path, java_home: Path, home: Path, is_local: bool) -> 
         "PYSPARK_DRIVER_PYTHON": sys.executable,
         "PYTHONHASHSEED": "0",
     }
+
+
+def _python_of_executors(config: SparkConfig, package: Path | None) -> dict[str, str]:
+    """Spark plans with it on this machine, too, and gives it no packages there."""
+    python = config.settings.get("spark.pyspark.python")
+    if python is None or package is None:
+        return {}
+    path = os.pathsep.join(filter(None, (str(package), os.environ.get("PYTHONPATH"))))
+    return {"PYSPARK_PYTHON": python, "PYTHONPATH": path}
 
 
 def _java_options(scratch: Path, fast_start: bool, classes: Sequence[str]) -> str:
@@ -138,11 +153,14 @@ def _open(scratch: Path, name: str, java: _Java, java_options: str, config: Spar
     cores = os.cpu_count() or 1
     master = config.master or f"local[{cores}]"
     is_local = master == "local" or master.startswith("local[")
-    os.environ.update(_environment(scratch, java.home, java.spark_home, is_local))
+    package = None if is_local else write_package(scratch / "package")
+    os.environ.update(_environment(scratch, java.home, java.spark_home, is_local) | _python_of_executors(config, package))
     conf = SparkConf().setMaster(master).setAppName(name)
     ours = _settings(scratch, cores, java_options) | (_local_settings(scratch, java.files) if is_local else {})
     conf.setAll(list({**ours, **config.settings}.items()))
     context = SparkContext(conf=conf, gateway=_gateway(conf))
+    if package is not None:
+        context.addPyFile(str(package))
     files = java.files.description if is_local else "as Spark has it"
     return Spark(SparkSession(context), files, _sockets(scratch) if is_local else "tcp")
 

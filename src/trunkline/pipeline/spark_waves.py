@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import psycopg
-from psycopg.conninfo import make_conninfo
 
 from trunkline.bridge.apply import Outcome, apply_wave
+from trunkline.bridge.connection import connect_worker
 from trunkline.bridge.types import Types
 from trunkline.core.errors import Retryable
-from trunkline.db.lease import Grant, connect_fenced
+from trunkline.db.lease import Grant
 from trunkline.pipeline.query import in_pool
 from trunkline.pipeline.session import BRIDGE_POOL, Spark
 
@@ -45,9 +45,7 @@ class WaveTask:
     def _connection(self) -> psycopg.Connection[Any]:
         kept = _connections.get((self.dsn, self.statement_seconds))
         if kept is None or kept.closed:
-            kept = connect_fenced(make_conninfo(self.dsn, connect_timeout=5), "trunkline-wave")
-            kept.execute(f"SET statement_timeout = {round(self.statement_seconds * 1000)}")
-            kept.commit()
+            kept = connect_worker(self.dsn, self.statement_seconds, "trunkline-wave")
             _connections[self.dsn, self.statement_seconds] = kept
         return kept
 

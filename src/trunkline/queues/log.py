@@ -5,7 +5,7 @@ last seq, and its rows by id give the seqs between. So a read is two statements:
 
 Bounds of a read, each so that no call holds a connection or memory for long:
   L1  whole transactions only; about `limit` entries
-  L2  no more than CHUNK_BYTES of payload, except for a first transaction that alone is larger
+  L2  no more than `size` bytes of payload, except for a first transaction that alone is larger
   L3  where nothing matches, SCAN_ENTRIES are looked at before the caller gets its `upto`
   L4  the cost does not depend on how long the log is: every scan begins at a key of `stamp`
   L5  a slot that is emptied looks empty to everybody at once, also in an older snapshot. So the last statement asks how far the
@@ -86,6 +86,13 @@ class Taken(NamedTuple):
     mark: int
 
 
+class Most(NamedTuple):
+    """Of one read, but for whole transactions."""
+
+    entries: int
+    bytes: int
+
+
 class Row(NamedTuple):
     xid: int
     id: int
@@ -154,9 +161,9 @@ class PostgresLog:
                 backlog = self._refreshed(conn)
             yield backlog  # without a connection: whoever has it may need one
 
-    def read(self, after: int, limit: int, destinations: Set[str]) -> Chunk:
+    def read(self, after: int, limit: int, destinations: Set[str], size: int = CHUNK_BYTES) -> Chunk:
         with self._reading() as conn:
-            chunk, lowest = self._scan(conn, after, limit, destinations)
+            chunk, lowest = self._scan(conn, after, Most(limit, size), destinations)
         if lowest.seq <= after or self._none_trimmed(after, destinations):
             return chunk
         return Chunk((), Position(after, self.mark_at(after) or 0))
@@ -175,18 +182,18 @@ class PostgresLog:
     def _none_trimmed(self, after: int, destinations: Set[str]) -> bool:
         return all(last <= after for site in destinations for last in self.trimmed_for(site).values())
 
-    def _scan(self, conn: Connection, after: int, limit: int, destinations: Set[str]) -> tuple[Chunk, Position]:
+    def _scan(self, conn: Connection, after: int, most: Most, destinations: Set[str]) -> tuple[Chunk, Position]:
         """Until something matches, the log ends, or SCAN_ENTRIES were looked at."""
-        at, mark, window = after, None, limit
+        at, mark, window = after, None, most.entries
         while at - after < SCAN_ENTRIES:
             found = [Round(*row) for row in conn.execute(_ROUNDS, (at, at + window, ROUNDS), binary=True)]
             if not found:
                 break
             self._learn(conn, found)
             wanted = self._destinations.meeting(destinations)
-            taken, slots, at, mark = _choose(found, at, window, wanted, after + SCAN_ENTRIES)
+            taken, slots, at, mark = _choose(found, at, Most(window, most.bytes), wanted, after + SCAN_ENTRIES)
             rows, lowest = _rows(conn, taken, slots, wanted, destinations)
-            entries, cut = self._entries(rows, taken, after, limit, lowest.seq)
+            entries, cut = self._entries(rows, taken, after, most.entries, lowest.seq)
             if entries:
                 return Chunk(tuple(entries), cut or Position(at, mark)), lowest
             window = min(4 * window, SCAN_ENTRIES)
@@ -253,7 +260,7 @@ def _lowest(conn: Connection) -> Position:
 
 
 def _choose(
-    rounds: list[Round], after: int, limit: int, wanted: frozenset[int], until: int
+    rounds: list[Round], after: int, most: Most, wanted: frozenset[int], until: int
 ) -> tuple[list[Taken], set[int], int, int]:
     """Transactions of rounds that may hold something, up to the bounds of a read; their slots, and where this ends."""
     taken: list[Taken] = []
@@ -268,7 +275,7 @@ def _choose(
         before = r.first - 1
         for xid, n, its_size in zip(r.xids, r.counts, r.bytes, strict=True):
             if before + n > after:
-                if taken and (entries >= limit or size + its_size > CHUNK_BYTES):
+                if taken and (entries >= most.entries or size + its_size > most.bytes):
                     return taken, slots, at, mark
                 taken.append(Taken(xid, before, n, r.mark))
                 slots.update(r.slots)

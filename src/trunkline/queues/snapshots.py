@@ -22,6 +22,8 @@ class State(StrEnum):
 
 
 OPEN = (State.WANTED, State.READY, State.PROVIDING, State.COMPLETE)
+EXPORTED = (State.READY, State.PROVIDING)
+"""The leader holds its snapshot: a provider says first that it has it, and reads it a moment later."""
 
 
 class StoredChunk(msgspec.Struct, frozen=True):

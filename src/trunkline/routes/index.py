@@ -1,97 +1,166 @@
 """The table's match index: one hash look-up per shape, however many routes there are.
 
-A route whose first filter is an allow-match by pattern can only take events that have certain values at certain
-paths. The set of these paths is its *shape*. All routes of one shape share a dictionary from the tuple of values to
-the routes that want it; all other routes are the residual, which every event visits.
+A route whose first filters are matches can only take events that have certain values at certain paths (`needs`). The set of
+these paths is its *shape*. All routes of one shape share a dictionary from their values to the routes that want them; all other
+routes are the residual, which every event visits.
 
     X1  The index finds candidates, the compiled route decides: a candidate still runs its whole chain. So whatever the
         index leaves open (what is in an array, what "*" stands for) costs time, never correctness.
-    X2  A route that is no candidate would have dropped the event: values that a pattern calls equal have equal keys.
+    X2  A route that is no candidate would have dropped the event: values that a match calls equal have equal keys.
     X3  The result is that of running every route over the whole batch, routes in table order and events in batch order.
+    X4  A route joins and leaves in the time of its own size. At most MAX_SHAPES shapes are looked up: the rare ones wait in
+        the residual. One that has become more than twice as common as the rarest takes its place; a free place is taken by
+        the most common.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from itertools import chain
+from typing import Any, Generic, TypeVar
 
 from trunkline.core.errors import Invalid
-from trunkline.routes.compile import NO_CONSTANTS, CompiledRoute, compile_route
+from trunkline.routes.compile import NOWHERE, CompiledRoute, compile_route
 from trunkline.routes.event import Event, Outgoing
-from trunkline.routes.filters import ANYTHING
-from trunkline.routes.model import MatchFilter, Route
-from trunkline.routes.paths import Path, Read, event_path, reader
+from trunkline.routes.model import Route
+from trunkline.routes.needs import Needs, key_reader, needs_of
+from trunkline.routes.paths import Path
+from trunkline.routes.plugin import Around
 
-Key = tuple[object, ...]
+R = TypeVar("R", bound=Hashable)
 Shape = tuple[Path, ...]
 
-_NOT_A_SCALAR = object()
+MAX_SHAPES = 32
+
+
+class _Shaped(Generic[R]):
+    """The routes of one shape."""
+
+    def __init__(self, shape: Shape) -> None:
+        self.read: Callable[[Event], Any] = key_reader(shape)
+        self.keys: dict[R, Hashable] = {}
+        self.takers: dict[Hashable, dict[R, None]] = {}
+
+    def add(self, route: R, values: tuple[object, ...]) -> None:
+        key = self.keys[route] = values[0] if len(values) == 1 else values
+        self.takers.setdefault(key, {})[route] = None
+
+    def discard(self, route: R) -> None:
+        key = self.keys.pop(route)
+        del self.takers[key][route]
+        if not self.takers[key]:
+            del self.takers[key]
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+
+class MatchIndex(Generic[R]):
+    """Of routes by any name."""
+
+    def __init__(self, max_shapes: int = MAX_SHAPES) -> None:
+        self._max = max_shapes
+        self._shapes: dict[R, Shape] = {}
+        self._found: dict[Shape, _Shaped[R]] = {}
+        self._waiting: dict[Shape, _Shaped[R]] = {}
+        self._open: dict[R, None] = {}
+
+    def __len__(self) -> int:
+        return len(self._shapes)
+
+    def __contains__(self, route: object) -> bool:
+        return route in self._shapes
+
+    def add(self, route: R, needs: Needs) -> None:
+        self.discard(route)
+        shape = self._shapes[route] = tuple(needs)
+        if shape:
+            self._of(shape).add(route, tuple(needs.values()))
+            self._promote(shape)
+        else:
+            self._open[route] = None
+
+    def discard(self, route: R) -> None:
+        shape = self._shapes.pop(route, None)
+        if shape is None:
+            return
+        if not shape:
+            del self._open[route]
+            return
+        shaped = self._of(shape)
+        shaped.discard(route)
+        if not shaped:
+            self._forget(shape)
+
+    def _of(self, shape: Shape) -> _Shaped[R]:
+        known = self._found.get(shape, self._waiting.get(shape))
+        if known is None:
+            known = _Shaped[R](shape)
+            (self._found if len(self._found) < self._max else self._waiting)[shape] = known
+        return known
+
+    def _promote(self, shape: Shape) -> None:
+        if shape in self._waiting:
+            rarest = min(self._found, key=lambda found: len(self._found[found]))
+            if len(self._waiting[shape]) > 2 * len(self._found[rarest]):
+                self._waiting[rarest] = self._found.pop(rarest)
+                self._found[shape] = self._waiting.pop(shape)
+
+    def _forget(self, shape: Shape) -> None:
+        if self._found.pop(shape, None) is None:
+            del self._waiting[shape]
+        elif self._waiting:
+            commonest = max(self._waiting, key=lambda waiting: len(self._waiting[waiting]))
+            self._found[commonest] = self._waiting.pop(commonest)
+
+    def candidates(self, event: Event) -> Iterator[R]:
+        """The routes found by what the event holds; those of the residual come on top."""
+        for shaped in self._found.values():
+            yield from shaped.takers.get(shaped.read(event), ())
+
+    def residual(self) -> Iterator[R]:
+        return chain(self._open, *(shaped.keys for shaped in self._waiting.values()))
+
+    def batches(self, events: list[Event]) -> dict[R, list[Event]]:
+        """For each route that may take some of the events: those, in their order."""
+        batches: dict[R, list[Event]] = dict.fromkeys(self.residual(), events)
+        for shaped in self._found.values():
+            read, takers = shaped.read, shaped.takers
+            for event in events:
+                for route in takers.get(read(event), ()):
+                    batches.setdefault(route, []).append(event)
+        return batches
 
 
 class RouteTable:
     """Static routes: compiled together or refused together. Events come from one receiver, so all routes see all."""
 
-    def __init__(self, routes: Iterable[Route], constants: Mapping[str, str] = NO_CONSTANTS) -> None:
-        self.routes = _compile_all(routes, constants)
-        shapes: dict[Shape, defaultdict[Key, list[int]]] = {}
-        self._residual: list[int] = []
+    def __init__(self, routes: Iterable[Route], around: Around = NOWHERE) -> None:
+        self.routes = _compile_all(routes, around)
+        self._index = MatchIndex[int]()
         for number, route in enumerate(self.routes):
-            leaves = _leaves_of(route.config)
-            if leaves:
-                shapes.setdefault(tuple(leaves), defaultdict(list))[tuple(leaves.values())].append(number)
-            else:
-                self._residual.append(number)
-        self._shapes: list[tuple[list[Read], dict[Key, list[int]]]] = [
-            ([reader(path) for path in shape], dict(takers)) for shape, takers in shapes.items()
-        ]
+            self._index.add(number, needs_of(route.config.filter_chain))
 
     def route(self, events: list[Event]) -> list[Outgoing]:
-        """All that the table makes of the events; raises `Invalid` when a route's sender refuses one of them."""
-        batches: dict[int, list[Event]] = dict.fromkeys(self._residual, events)
-        for event in events:
-            for number in self.candidates(event):
-                batches.setdefault(number, []).append(event)
+        """All that the table makes of the events; raises `Invalid` when a route refuses one of them."""
+        batches = self._index.batches(events)
         return [out for number in sorted(batches) for out in self.routes[number].run(batches[number])]
 
     def candidates(self, event: Event) -> Iterator[int]:
         """Numbers of the indexed routes that may take the event; those of the residual come on top."""
-        for readers, takers in self._shapes:
-            yield from takers.get(tuple([_key(read(event)) for read in readers]), ())
+        return self._index.candidates(event)
 
 
-def _compile_all(routes: Iterable[Route], constants: Mapping[str, str]) -> tuple[CompiledRoute, ...]:
+def _compile_all(routes: Iterable[Route], around: Around) -> tuple[CompiledRoute, ...]:
     compiled: dict[str, CompiledRoute] = {}
     wrong: list[str] = []
     for route in routes:
         if route.id in compiled:
             wrong.append(f"more than one route has the id {route.id}")
         try:
-            compiled[route.id] = compile_route(route, constants)
+            compiled[route.id] = compile_route(route, around)
         except Invalid as error:
             wrong.append(f"{error.what}: {error.why}")
     if wrong:
         raise Invalid("routing table", "; ".join(wrong), "mend these routes")
     return tuple(compiled.values())
-
-
-def _leaves_of(route: Route) -> dict[Path, object]:
-    """The paths this route's events must have, with the keys of their values; empty when the index cannot help."""
-    first = route.filter_chain[0] if route.filter_chain else None
-    if not isinstance(first, MatchFilter) or (first.config.mode, first.config.matcher) != ("allow", "pattern"):
-        return {}
-    found = dict(_leaves(first.config.pattern, event_path(first.config.path)))
-    return {path: found[path] for path in sorted(found, key=str)}
-
-
-def _leaves(pattern: Any, at: Path) -> Iterator[tuple[Path, object]]:
-    if isinstance(pattern, dict):
-        for key, value in pattern.items():
-            yield from _leaves(value, at.below(key))
-    elif pattern != ANYTHING:
-        yield at, _key(pattern)
-
-
-def _key(value: Any) -> object:
-    """Hashable, and equal wherever a pattern calls two values equal (that 1 and true share a key is X1's matter)."""
-    return value if isinstance(value, str | int | float) else _NOT_A_SCALAR

@@ -33,12 +33,13 @@ class Open:
 
 @dataclass(frozen=True)
 class Read:
-    """Answer with `read`: the next chunk of the own log for these destinations."""
+    """Answer with `read`: the next chunk of the own log for these destinations, of about so many bytes."""
 
     child: str
     id: int
     after: int
     destinations: frozenset[str]
+    size: int
 
 
 @dataclass(frozen=True)

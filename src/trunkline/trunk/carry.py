@@ -62,7 +62,8 @@ from trunkline.trunk.upstream import Upstream
 from trunkline.trunk.view import view_of
 from trunkline.trunk.wants import Opened, is_held
 
-READ_LIMIT = 1000
+# About what a busy stamper's round brings: each read costs the same beside its entries, so a round is not cut in two.
+READ_LIMIT = 2000
 # No path is longer: a message that went so far goes round in circles.
 MAX_HOPS = 64
 

@@ -189,7 +189,7 @@ class Children:
             return
         if taker.cursor.seq < self.head.seq:
             taker.busy, taker.reading = True, taker.id
-            self.desk.ask(Read(taker.site, taker.id, taker.cursor.seq, frozenset(taker.wants)))
+            self.desk.ask(Read(taker.site, taker.id, taker.cursor.seq, frozenset(taker.wants), taker.at_once))
 
     def _say(self, origin: str, taker: Taker, piece: Piece | None) -> None:
         if piece is None:

@@ -172,6 +172,11 @@ class Taker:
     def window(self) -> int:
         return WINDOWS[self.lane]
 
+    @property
+    def at_once(self) -> int:
+        """Bytes to read for it: half of a live window, so that the next piece is read while this one is on its way."""
+        return min(self.window, WINDOW // 2)
+
     def next_piece(self, now: float) -> Piece | None:
         """The next piece the window allows; it covers everything found unwanted since, when it is the last one."""
         if not self._queue or self.unconfirmed >= self.window:

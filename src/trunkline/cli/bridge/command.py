@@ -126,14 +126,14 @@ def run(
     file: options.ConfigOption,
     fast_start: Annotated[bool, typer.Option("--fast-start", help="Starts sooner and runs slower: for trying out.")] = False,
 ) -> None:
-    """Runs the bridge of a hub on Spark until it is told to stop: `trunkline pipeline run` under another name.
+    """Runs the bridge of a hub on Spark, and no routes, until it is told to stop: a Spark driver of its own.
 
     Example: [bold]trunkline bridge run --config hub.yaml[/]
     """
     from trunkline.core.config import load_config
     from trunkline.pipeline.run import run_pipeline
 
-    raise typer.Exit(run_pipeline(load_config(file), fast_start))
+    raise typer.Exit(run_pipeline(load_config(file), fast_start, routes=False))
 
 
 def _show(found: Seen, told: Callable[[Seen], Iterable[Part]], as_json: bool) -> None:

@@ -1,8 +1,9 @@
 """The demo's application at one site: changes its own status rows, and reports them.
 
 A site's application changes its rows and transmits the bundle in the same transaction, so the queue never tells of anything
-that did not happen. Alarms go the other way in: they are posted to the node's API until it answers 200, which means durable.
-The hub's application sends policies to the sites behind the relay: one entry for all of them.
+that did not happen. So does each of its readings, which are numbered: a route of the hub takes them in. Alarms go the other
+way in: they are posted to the node's API until it answers 200, which means durable. The hub's application sends policies to
+the sites behind the relay: one entry for all of them.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import httpx
 import psycopg
 import structlog
 
+from trunkline.cli.demo.live import READINGS
 from trunkline.core.bundle import Bundle, Dependency, Mode, Version
 from trunkline.core.errors import Invalid
 from trunkline.core.jsoncodec import dumps
@@ -34,6 +36,7 @@ CREATE TABLE IF NOT EXISTS app.compliance (cluster text, policy text, state text
     PRIMARY KEY (cluster, policy));
 CREATE TABLE IF NOT EXISTS app.event (id text PRIMARY KEY, kind text NOT NULL, subject text NOT NULL, severity text NOT NULL,
     at timestamptz NOT NULL, posted boolean NOT NULL DEFAULT false);
+CREATE TABLE IF NOT EXISTS app.reading (number bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, celsius int NOT NULL);
 CREATE TABLE IF NOT EXISTS app.policy (number bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, body text NOT NULL);
 CREATE TABLE IF NOT EXISTS app.reporter (one boolean PRIMARY KEY DEFAULT true CHECK (one), incarnation bigint NOT NULL,
     generation bigint NOT NULL);
@@ -56,7 +59,7 @@ class Application:
         self.policy_sites, self.pace = policy_sites, pace
         self.random = Random()
         self.stop = threading.Event()
-        self.status, self.policy = QueueClient("status"), QueueClient("policy")
+        self.status, self.policy, self.readings = QueueClient("status"), QueueClient("policy"), QueueClient(READINGS)
         self.log = structlog.get_logger().bind(site=site)
 
     def run(self) -> None:
@@ -96,6 +99,7 @@ class Application:
             for policy in POLICIES:
                 self._judge(conn, policy)
             self._report(conn, "compliance", Dependency("clusters", version))
+        self._read(conn)
         if self.random.random() < 0.3:
             alarm = (str(uuid.uuid4()), f"cluster-{self.random.randint(1, 20):02}", self.random.choice(("low", "high")))
             conn.execute("INSERT INTO app.event (id, kind, subject, severity, at) VALUES (%s, 'alarm', %s, %s, now())", alarm)
@@ -121,6 +125,13 @@ class Application:
             "ON CONFLICT (cluster, policy) DO UPDATE SET state = excluded.state, changed_at = excluded.changed_at",
             (policy, state),
         )
+
+    def _read(self, conn: psycopg.Connection[Any]) -> None:
+        celsius = self.random.randint(-20, 40)
+        row = conn.execute("INSERT INTO app.reading (celsius) VALUES (%s) RETURNING number", (celsius,)).fetchone()
+        assert row is not None
+        reading = {"kind": READINGS, "site": self.site, "number": row[0], "celsius": celsius}
+        self.readings.transmit(conn, dumps(reading), [self.hub])
 
     def _report(self, conn: psycopg.Connection[Any], kind: str, dependency: Dependency | None) -> Version:
         row = conn.execute(NEXT_GENERATION).fetchone()

@@ -55,8 +55,6 @@ def write_certificates(sites: tuple[Site, ...], folder: Path) -> None:
 
 
 def write_config(site: Site, dsn: str, seed: str, folder: Path) -> None:
-    routes = site.folder / "routes.yaml"
-    routes.write_text(resources.files("trunkline.cli.demo").joinpath("routes.yaml").read_text())
     tls = site.folder / "tls"
     config: dict[str, object] = {
         "site": site.name,
@@ -73,9 +71,13 @@ def write_config(site: Site, dsn: str, seed: str, folder: Path) -> None:
             "seeds": [seed],
             "links": [site.parent] if site.parent else [],
         },
-        "routes": str(routes),
         "runtime": str(site.folder),
+        **({"bridge": {"client": "status"}} if site.name == HUB else {"routes": str(_write_routes(site))}),
     }
-    if site.name == HUB:
-        config["bridge"] = {"client": "status"}
     site.config.write_text(yaml.safe_dump(config, sort_keys=False))
+
+
+def _write_routes(site: Site) -> Path:
+    routes = site.folder / "routes.yaml"
+    routes.write_text(resources.files("trunkline.cli.demo").joinpath("routes.yaml").read_text())
+    return routes

@@ -9,7 +9,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from pathlib import Path
 
 import psycopg
@@ -17,130 +17,48 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from trunkline.cli.demo.fleet import HUB, RELAY, Site, behind_relay, plan_sites, write_certificates, write_config
-from trunkline.cli.demo.interrupt import Interrupted, Patience
-from trunkline.cli.demo.processes import Child, stop_all
+from trunkline.cli.demo.fleet import HUB, behind_relay, plan_sites
+from trunkline.cli.demo.interrupt import Interrupted
+from trunkline.cli.demo.live import READINGS, Edit, LiveRoutes, orders, readings
+from trunkline.cli.demo.orders import ORDERS
+from trunkline.cli.demo.processes import Child
+from trunkline.cli.demo.running import Fleet, chaos_schedule
+from trunkline.cli.demo.told import Copies, print_logs, print_verdict
 from trunkline.cli.demo.verdict import Comparison, compare
 from trunkline.cli.demo.watch import Watcher, table, watching
-from trunkline.core.errors import Invalid, Terminal
-from trunkline.db.embedded import EmbeddedPostgres, free_port
+from trunkline.cli.dev.kafka import install
+from trunkline.core.errors import Invalid, Retryable, Terminal
 
-DRAIN_SECONDS = 30.0
+DRAIN_SECONDS = 60.0
 FIRST_ROW_SECONDS = 90.0
 LOOK_SECONDS = 0.5
 PRINT_SECONDS = 20.0
-NODES_UP_SECONDS = 30.0
+ADD_SECONDS = 30.0
+USUAL_SECONDS = 60.0
+EDIT_AT = 1 / 3
+EDIT_SECONDS = 60.0
 
 
-@dataclass
-class Fleet:
-    folder: Path
-    sites: tuple[Site, ...]
-    console: Console
-    servers: dict[str, EmbeddedPostgres] = field(default_factory=dict)
-    nodes: dict[str, Child] = field(default_factory=dict)
-    applications: dict[str, Child] = field(default_factory=dict)
-    pipeline: Child | None = None
-    patience: Patience = field(default_factory=Patience)
-
-    @property
-    def dsns(self) -> dict[str, str]:
-        return {name: server.dsn for name, server in self.servers.items()}
-
-    @property
-    def children(self) -> list[Child]:
-        pipeline = [self.pipeline] if self.pipeline else []
-        return [*self.applications.values(), *pipeline, *self.nodes.values()]
-
-    def start(self) -> None:
-        """The slowest first: Spark comes up while the rest does, and waits for its database last."""
-        seed = f"127.0.0.1:{free_port()}"
-        for site in self.sites:
-            self.servers[site.name] = EmbeddedPostgres(site.folder / "postgres", port=free_port())
-            site.folder.mkdir(parents=True)
-            write_config(site, self.servers[site.name].dsn, seed, self.folder)
-        write_certificates(self.sites, self.folder)
-        hub = self.sites[0]
-        self.console.print("starting the hub's pipeline on Spark …")
-        self.pipeline = self._child("pipeline", hub, "pipeline", "run", "--fast-start", "--config", str(hub.config))
-        self.console.print(f"starting {len(self.sites)} Postgres servers …")
-        self._start_servers()
-        self.patience.pause(0)
-        self.console.print("starting the nodes and the applications …")
-        for site in self.sites:
-            self.nodes[site.name] = self._child("node", site, "node", "run", "--config", str(site.config))
-        self.patience.wait_until(self._nodes_up, NODES_UP_SECONDS, every=0.1)
-        for site in self.sites:
-            self.applications[site.name] = self._child("application", site, *self._application(site))
-        self.console.print("waiting for the first row at the hub …")
-
-    def _start_servers(self) -> None:
-        template: EmbeddedPostgres | None = None
-        for server in self.servers.values():
-            server.initialise(template)
-            template = template or server
-        for server in self.servers.values():
-            server.launch()
-        for server in self.servers.values():
-            server.wait_ready()
-
-    def _nodes_up(self) -> bool:
-        return all((site.folder / "node.json").exists() for site in self.sites)
-
-    def _application(self, site: Site) -> list[str]:
-        pace = "1.0" if site.name == HUB else "0.3"
-        words = ["demo-application", "--site", site.name, "--hub", HUB, "--database", self.servers[site.name].dsn]
-        policies = [word for name in behind_relay(self.sites) for word in ("--policy-site", name)]
-        return [*words, "--node-file", str(site.folder / "node.json"), "--pace", pace, *policies]
-
-    def _child(self, kind: str, site: Site, *words: str) -> Child:
-        child = Child(f"{kind} of {site.name}", words, site.folder / f"{kind}.log", str(self.folder))
-        child.start()
-        return child
-
-    def supervise(self) -> None:
-        now = time.monotonic()
-        for child in self.children:
-            child.supervise(now)
-
-    def stop(self) -> None:
-        for application in self.applications.values():
-            application.wanted = False
-            application.kill()
-        stop_all(self.children, seconds=5.0)
-        for server in self.servers.values():
-            server.stop()
-
-
-def chaos_schedule(fleet: Fleet) -> list[tuple[float, list[Child]]]:
-    """Who is killed (kill -9) when, as parts of the run."""
-    leaf = next((s.name for s in fleet.sites if s.name not in (HUB, RELAY)), RELAY)
-    assert fleet.pipeline is not None
-    return [
-        (0.25, [fleet.nodes[RELAY]]),
-        (0.45, [fleet.pipeline]),
-        (0.65, [fleet.nodes[leaf], fleet.applications[leaf]]),
-    ]
-
-
-def run_demo(sites: int, seconds: float | None, chaos: bool, as_json: bool, keep: Path | None) -> int:
+def run_demo(sites: int, seconds: float | None, chaos: bool, kafka: bool, as_json: bool, keep: Path | None) -> int:
     """Exit code: 0 when the hub's rows equal the sites', 1 when not, 130 when interrupted."""
     if keep is not None and keep.exists() and any(keep.iterdir()):
         raise Invalid(f"--keep {keep}", "the folder is not empty", "name a new one")
     folder = (keep or Path(tempfile.mkdtemp(prefix="trunkline-demo-"))).resolve()
     try:
         fleet = Fleet(folder, plan_sites(sites, folder), Console(stderr=as_json))
+        if kafka:
+            install(fleet.console.print)
         with fleet.patience.listening():
-            return _show_and_stop(fleet, seconds, chaos, as_json)
+            return _show_and_stop(fleet, seconds, chaos, kafka, as_json)
     finally:
         if keep is None:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _show_and_stop(fleet: Fleet, seconds: float | None, chaos: bool, as_json: bool) -> int:
+def _show_and_stop(fleet: Fleet, seconds: float | None, chaos: bool, kafka: bool, as_json: bool) -> int:
     fleet.folder.mkdir(parents=True, exist_ok=True)
     try:
-        return _show(fleet, seconds, chaos, as_json)
+        return _show(fleet, seconds, chaos, kafka, as_json)
     except Interrupted:
         fleet.console.print("interrupted: stopping everything …")
         return 130
@@ -148,23 +66,47 @@ def _show_and_stop(fleet: Fleet, seconds: float | None, chaos: bool, as_json: bo
         fleet.stop()
 
 
-def _show(fleet: Fleet, seconds: float | None, chaos: bool, as_json: bool) -> int:
+def _show(fleet: Fleet, seconds: float | None, chaos: bool, kafka: bool, as_json: bool) -> int:
     begun = time.monotonic()
     fleet.start()
-    with watching(fleet.sites, fleet.servers[HUB].dsn) as watcher:
+    with watching(fleet.sites, fleet.dsns[HUB]) as watcher:
         first_row = _wait_first_row(fleet, watcher, begun)
         fleet.console.print(f"first row at the hub {first_row:.1f} s after the start")
-        _run(fleet, watcher, seconds, chaos)
+        live = _add_routes(fleet, kafka)
+        _run(fleet, watcher, live, seconds, chaos)
         comparisons, drained = _drain(fleet)
         copies = _copies(fleet, watcher)
-    equal = all(c.equal for c in comparisons)
+    effects = live.effects()
+    equal = all(c.equal for c in comparisons) and len(effects) == len(live.receivers)
     if as_json:
         found = {"equal": equal, "first_row_seconds": round(first_row, 1), "drain_seconds": round(drained, 1)}
-        rows = [asdict(c) for c in comparisons]
+        rows, edits = [asdict(c) for c in comparisons], [asdict(e) for e in effects]
         restarts = {c.name: c.restarts for c in fleet.children if c.restarts}
-        sys.stdout.write(json.dumps({**found, "rows": rows, "restarts": restarts, "links": copies}) + "\n")
-    _print_verdict(fleet, comparisons, drained, copies)
+        sys.stdout.write(json.dumps({**found, "rows": rows, "edits": edits, "restarts": restarts, "links": copies}) + "\n")
+    print_verdict(fleet, comparisons, effects, copies, drained, equal)
     return 0 if equal else 1
+
+
+def _add_routes(fleet: Fleet, kafka: bool) -> LiveRoutes:
+    """After the first row, which they shall not hold up."""
+    receivers = {READINGS: readings()}
+    if kafka:
+        fleet.console.print("starting a Kafka broker …")
+        receivers[ORDERS] = orders(fleet.start_kafka())
+    live = LiveRoutes(fleet.sites[0], fleet.dsns[HUB], receivers)
+
+    def added() -> bool:
+        try:
+            live.add()
+        except Retryable:
+            return False
+        return True
+
+    if not fleet.patience.wait_until(added, ADD_SECONDS, every=LOOK_SECONDS):
+        print_logs(fleet)
+        raise Terminal("demo", "the hub's node takes no routes", "run it with --keep and read its log")
+    fleet.console.print(f"added over the API, run by the hub's Spark: route {' and route '.join(receivers)}")
+    return live
 
 
 def _wait_first_row(fleet: Fleet, watcher: Watcher, begun: float) -> float:
@@ -173,23 +115,29 @@ def _wait_first_row(fleet: Fleet, watcher: Watcher, begun: float) -> float:
         return watcher.applied() > 0
 
     if not fleet.patience.wait_until(seen, FIRST_ROW_SECONDS, every=0.1):
-        _print_logs(fleet)
+        print_logs(fleet)
         raise Terminal("demo", f"no row reached the hub in {FIRST_ROW_SECONDS:.0f} s", "run it with --keep and read the logs")
     return time.monotonic() - begun
 
 
-def _run(fleet: Fleet, watcher: Watcher, seconds: float | None, chaos: bool) -> None:
+def _run(fleet: Fleet, watcher: Watcher, live: LiveRoutes, seconds: float | None, chaos: bool) -> None:
     begun = time.monotonic()
     pending = chaos_schedule(fleet) if chaos else []
+    edit = Edit(live, EDIT_AT * (seconds or USUAL_SECONDS), fleet.console.print)
     with _display(fleet.console) as show:
-        while seconds is None or time.monotonic() - begun < seconds:
-            elapsed = time.monotonic() - begun
-            if pending and elapsed > pending[0][0] * (seconds or 60.0):
+        while not _is_over(elapsed := time.monotonic() - begun, seconds, edit):
+            if pending and elapsed > pending[0][0] * (seconds or USUAL_SECONDS):
                 fleet.console.print(f"{_kill(pending.pop(0)[1])} at {elapsed:.0f} s")
+            edit.look(elapsed)
             fleet.supervise()
             of = f" of {seconds:.0f}" if seconds is not None else " (Ctrl-C ends it)"
             show(table(watcher.lines(), f"{elapsed:.0f} s{of}"))
             fleet.patience.pause(LOOK_SECONDS)
+
+
+def _is_over(elapsed: float, seconds: float | None, edit: Edit) -> bool:
+    """Where everything is slow, it lasts until the edit has taken effect."""
+    return seconds is not None and elapsed >= (seconds + EDIT_SECONDS if edit.waiting else seconds)
 
 
 @contextmanager
@@ -223,28 +171,28 @@ def _drain(fleet: Fleet) -> tuple[list[Comparison], float]:
     """Writers stop; what is under way arrives, or does not."""
     fleet.console.print("writers stop; draining …")
     begun = time.monotonic()
-    for application in fleet.applications.values():
-        application.stop()
-    policy_sites = behind_relay(fleet.sites)
+    for writer in fleet.writers:
+        writer.stop()
+    policy_sites, with_orders = behind_relay(fleet.sites), fleet.orders is not None
     comparisons: list[Comparison] = []
 
     def equal() -> bool:
         nonlocal comparisons
         fleet.supervise()
-        if any(a.alive() for a in fleet.applications.values()):
+        if any(writer.alive() for writer in fleet.writers):
             return False
         try:
-            comparisons = compare(fleet.dsns, policy_sites)
+            comparisons = compare(fleet.dsns, policy_sites, with_orders)
         except psycopg.Error:
             return False
         return all(c.equal for c in comparisons)
 
     fleet.patience.wait_until(equal, DRAIN_SECONDS, every=LOOK_SECONDS)
-    return comparisons or compare(fleet.dsns, policy_sites), time.monotonic() - begun
+    return comparisons or compare(fleet.dsns, policy_sites, with_orders), time.monotonic() - begun
 
 
-def _copies(fleet: Fleet, watcher: Watcher) -> dict[str, dict[str, int]]:
-    """Per directed link the entries sent over it, since its node started."""
+def _copies(fleet: Fleet, watcher: Watcher) -> Copies:
+    """Since the nodes started."""
     found = {}
     for site in fleet.sites:
         for peer, counters in ((watcher.ask(site, "trunk") or {}).get("links") or {}).items():
@@ -253,31 +201,3 @@ def _copies(fleet: Fleet, watcher: Watcher) -> dict[str, dict[str, int]]:
                 "duplicates_received": counters.get("duplicate", 0),
             }
     return found
-
-
-def _print_verdict(fleet: Fleet, comparisons: Sequence[Comparison], drained: float, copies: dict[str, dict[str, int]]) -> None:
-    out = Table(title="the hub against every site", title_justify="left")
-    for column in ("site", "what", "rows at the site", "rows at the hub", ""):
-        out.add_column(column, justify="right" if column.startswith("rows") else "left")
-    for c in comparisons:
-        out.add_row(c.site, c.what, str(c.at_site), str(c.at_hub), "[green]equal" if c.equal else "[red]DIFFERENT")
-    fleet.console.print(out)
-    behind = behind_relay(fleet.sites)
-    crossed = copies.get(f"{HUB} → {RELAY}", {}).get("entries", 0)
-    sent = next((c.at_hub for c in comparisons if c.what == "policies"), 0)
-    fleet.console.print(
-        f"{sent} policies, each for {len(behind)} sites behind the relay, crossed its link as {crossed} entries"
-    )
-    for child in fleet.children:
-        if child.restarts:
-            fleet.console.print(f"{child.name} was started again {child.restarts} time(s)")
-    equal = all(c.equal for c in comparisons)
-    word = "[green bold]EQUAL" if equal else "[red bold]NOT EQUAL"
-    fleet.console.print(f"{word}[/] after {drained:.1f} s of draining")
-    if not equal:
-        _print_logs(fleet)
-
-
-def _print_logs(fleet: Fleet) -> None:
-    for child in fleet.children:
-        fleet.console.print(f"--- {child.name}\n{child.tail()}", markup=False, highlight=False)

@@ -15,11 +15,12 @@ from rich.table import Table
 from trunkline.cli.demo.fleet import HUB, Site
 
 _HUB_VIEW = """
-SELECT s.site, coalesce(r.received, 0), coalesce(c.conflated, 0), coalesce(c.applied, 0),
+SELECT s.site, coalesce(r.received, 0), coalesce(c.conflated, 0), coalesce(c.applied, 0), coalesce(o.routed, 0),
        extract(epoch FROM clock_timestamp() - n.newest)::float
   FROM unnest(%s::text[]) AS s(site)
   LEFT JOIN (SELECT remote, sum(head)::bigint AS received FROM queues.queue GROUP BY remote) r ON r.remote = s.site
   LEFT JOIN bridge.counter c ON c.site = s.site
+  LEFT JOIN (SELECT site, count(*) AS routed FROM app.routed GROUP BY site) o ON o.site = s.site
   LEFT JOIN (SELECT site, max(changed_at) AS newest FROM status.cluster GROUP BY site) n ON n.site = s.site
 """
 
@@ -32,6 +33,7 @@ class Line:
     received: int = 0
     conflated: int = 0
     applied: int = 0
+    routed: int = 0
     age: float | None = None
     path: str = "…"
 
@@ -44,18 +46,18 @@ class Watcher:
 
     def lines(self) -> list[Line]:
         at_hub = self._at_hub()
-        totals = tuple(sum(row[n] for row in at_hub.values()) for n in range(3))
+        totals = tuple(sum(row[n] for row in at_hub.values()) for n in range(4))
         return [self._line(s, (*totals, None) if s.name == HUB else at_hub.get(s.name)) for s in self._sites]
 
     def applied(self) -> int:
         """Bundles applied at the hub so far."""
-        return sum(applied for _, _, applied, _ in self._at_hub().values())
+        return sum(applied for _, _, applied, *_ in self._at_hub().values())
 
     def _line(self, site: Site, at_hub: tuple[Any, ...] | None) -> Line:
         status, topology = self.ask(site, "status"), self.ask(site, "topology")
-        received, conflated, applied, age = at_hub or (0, 0, 0, None)
+        received, conflated, applied, routed, age = at_hub or (0, 0, 0, 0, None)
         sent, relayed = (status["head"], status["relayed"]) if status else (None, None)
-        return Line(site.name, sent, relayed, received, conflated, applied, age, _path(site, topology))
+        return Line(site.name, sent, relayed, received, conflated, applied, routed, age, _path(site, topology))
 
     def ask(self, site: Site, view: str) -> dict[str, Any] | None:
         try:
@@ -69,7 +71,7 @@ class Watcher:
         try:
             if self._hub is None or self._hub.closed:
                 self._hub = psycopg.connect(self._hub_dsn, autocommit=True)
-            rows = self._hub.execute(_HUB_VIEW, ([s.name for s in self._sites if s.name != HUB],)).fetchall()
+            rows = self._hub.execute(_HUB_VIEW, ([s.name for s in self._sites],)).fetchall()
         except psycopg.Error:
             return {}  # the pipeline has not made its tables yet
         return {row[0]: row[1:] for row in rows}
@@ -101,11 +103,11 @@ def _path(site: Site, topology: dict[str, Any] | None) -> str:
 def table(lines: Sequence[Line], title: str) -> Table:
     out = Table(title=title, title_justify="left", expand=False)
     out.add_column("site")
-    for column in ("sent", "relayed", "received", "conflated", "applied", "age of newest"):
+    for column in ("sent", "relayed", "received", "conflated", "applied", "routed", "age of newest"):
         out.add_column(column, justify="right")
     out.add_column("path to the hub")
     for line in lines:
-        numbers = (line.sent, line.relayed, line.received, line.conflated, line.applied)
+        numbers = (line.sent, line.relayed, line.received, line.conflated, line.applied, line.routed)
         age = "–" if line.age is None else f"{max(line.age, 0):.1f} s"
         out.add_row(line.site, *("–" if n is None else str(n) for n in numbers), age, line.path)
     return out

@@ -47,6 +47,9 @@ _SETTINGS = {
     "share.coordinator.state.topic.min.isr": "1",
     "share.coordinator.state.topic.num.partitions": "1",
     "group.initial.rebalance.delay.ms": "0",
+    # The indexes of every partition are mapped files of this size: with 10 MiB each, as is usual, thousands of partitions keep
+    # the kernel busy filling pages with zeros.
+    "log.index.size.max.bytes": "65536",
     "log.cleaner.dedupe.buffer.size": "4194304",
     "log.cleaner.backoff.ms": "500",
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -16,11 +16,11 @@ _PROBLEM = "urn:trunkline:problem:"
 
 
 class Refusal(TrunklineError):
-    """What the node answered instead; `slug` is its kind."""
+    """What the node answered instead; `slug` is its kind. `mistakes`: where several things are wrong, each of them."""
 
-    def __init__(self, slug: str, what: str, why: str, next_step: str) -> None:
+    def __init__(self, slug: str, what: str, why: str, next_step: str, mistakes: Sequence[Mapping[str, str]] = ()) -> None:
         super().__init__(what, why, next_step)
-        self.slug = slug
+        self.slug, self.mistakes = slug, mistakes
 
 
 class Client:
@@ -96,7 +96,8 @@ def document(answer: httpx.Response, url: str) -> dict[str, Any]:
         return found
     what, _, why = str(found.get("detail", "")).partition(": ")
     next_step = str(found.get("next", "see the node's log"))
-    raise Refusal(str(found.get("type", "")).removeprefix(_PROBLEM), what, why or f"status {answer.status_code}", next_step)
+    slug, mistakes = str(found.get("type", "")).removeprefix(_PROBLEM), found.get("mistakes") or ()
+    raise Refusal(slug, what, why or f"status {answer.status_code}", next_step, mistakes)
 
 
 def at(area: str, *parts: str) -> str:

@@ -67,9 +67,15 @@ def _curl(method: str, path: str, operation: dict[str, Any]) -> str:
     body = operation.get("requestBody", {}).get("content", {}).get("application/json", {}).get("example")
     data = f" -H 'Content-Type: application/json' -d '{json.dumps(body)}'" if body is not None else ""
     verb = f" -X {method}" if method not in ("GET", "POST") or (method == "POST" and body is None) else ""
-    for name, example in _PLACES.items():
+    for name, example in (_PLACES | _places(operation)).items():
         path = path.replace(f"{{{name}}}", example)
     return f"curl{verb}{token}{data} 'http://127.0.0.1:8400{path}'"
+
+
+def _places(operation: dict[str, Any]) -> dict[str, str]:
+    """What the description gives as examples for parts of the address."""
+    found = {one["name"]: one.get("schema", {}).get("examples", ()) for one in operation.get("parameters", ())}
+    return {name: str(examples[0]) for name, examples in found.items() if examples}
 
 
 def _example(answer: dict[str, Any]) -> Iterator[str]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from importlib import resources
 
 FOR_APPLICATIONS = "trunkline."
-_TABLE = re.compile(r"CREATE TABLE ([\w.]+) \($")
+_TABLE = re.compile(r"CREATE (?:UNLOGGED )?TABLE ([\w.]+) \($")
 _FUNCTION = re.compile(r"CREATE FUNCTION ([\w.]+)\((.*)")
 _ALTERED = re.compile(r"ALTER TABLE ([\w.]+)(.*)")
 _ADDED = re.compile(r"ADD COLUMN (\w+)\s+(.*?)(?=,\s*ADD COLUMN|;)")

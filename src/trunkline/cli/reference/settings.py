@@ -16,7 +16,10 @@ from trunkline.core.config import ProcessConfig
 from trunkline.core.environment import variable_of
 from trunkline.core.fields import is_single, limits, models_in, yaml_text
 from trunkline.core.secret import Secret
-from trunkline.routes.model import RouteFile
+from trunkline.routes.cases import Case
+from trunkline.routes.files import FileFragment
+from trunkline.routes.registry import OURS, Kind, Registry
+from trunkline.routes.route import RouteFile
 
 _WORDS: tuple[tuple[type[Any], str], ...] = (
     (bool, "true or false"),
@@ -31,7 +34,7 @@ _WORDS: tuple[tuple[type[Any], str], ...] = (
 
 @dataclass(frozen=True)
 class Section:
-    """In `path` a list's key ends in `[]`, or in `[<plugin>]` where a plugin decides what its items look like."""
+    """In `path` a list's key ends in `[]`, and a plugin is `<kind>[<name>]`."""
 
     path: tuple[str, ...]
     model: type[BaseModel]
@@ -50,17 +53,16 @@ class Section:
 
     def inner(self) -> Iterator[Section]:
         for name, field in self.fields:
-            models = models_in(field.annotation)
-            for model in models:
-                plugin = _plugin(model) if len(models) > 1 else ""
-                yield Section((*self.path, name if is_single(field.annotation) else f"{name}[{plugin}]"), model)
+            for model in models_in(field.annotation):
+                yield Section((*self.path, name if is_single(field.annotation) else f"{name}[]"), model)
 
 
-def sections(top: Section) -> Iterator[Section]:
-    """The section itself, then all that are in it."""
+def sections(top: Section, above: tuple[type[BaseModel], ...] = ()) -> Iterator[Section]:
+    """The section itself, then all that are in it; what may be part of itself is shown once."""
     yield top
     for section in top.inner():
-        yield from sections(section)
+        if section.model not in (*above, top.model):
+            yield from sections(section, (*above, top.model))
 
 
 # -- a heading for each key
@@ -79,9 +81,9 @@ def _section(section: Section) -> Iterator[str]:
 
 def _key(section: Section, name: str, field: FieldInfo) -> Iterator[str]:
     path = (*section.path, name)
-    facts = [*_facts(field), "" if "[]" in section.title else f"`{variable_of(path)}`"]
+    said = [*facts(field), "" if "[]" in section.title else f"`{variable_of(path)}`"]
     yield from (f"### `{'.'.join(path)}` {{ #{'.'.join(path).replace('[]', '')} }}", "", _about(field), "")
-    yield from (" · ".join(fact for fact in facts if fact), "")
+    yield from (" · ".join(fact for fact in said if fact), "")
     if field.examples and not kind(field.annotation).startswith("`"):
         yield from (f"Example: `{yaml_text(field.examples[0])}`", "")
     if models_in(field.annotation):
@@ -92,22 +94,35 @@ def _key(section: Section, name: str, field: FieldInfo) -> Iterator[str]:
 
 
 def routes() -> str:
-    return "\n".join(line for section in sections(Section((), RouteFile)) if section.path for line in _table(section))
+    """What every route has, fragments and cases, then what each of our plugins can be told."""
+    tops = (Section((), RouteFile), Section(("fragments[]",), FileFragment), Section(("cases[]",), Case), *_plugins())
+    shown = [section for top in tops for section in sections(top) if section.path]
+    return "\n".join(line for section in shown for line in _table(section))
+
+
+def _plugins() -> Iterator[Section]:
+    ours = Registry(OURS)
+    for kind in Kind:
+        for name in ours.names(kind):
+            plugin = ours.find(kind, name)
+            assert plugin is not None
+            yield Section((f"{kind}[{name}]", "config"), plugin.config)
 
 
 def _table(section: Section) -> Iterator[str]:
     yield from (f"## `{section.title}` {{ #{section.anchor} }}", "", _text(_doc(section.model)), "")
-    yield from ("| key | value | |", "|---|---|---|")
+    if section.fields:
+        yield from ("| key | value | |", "|---|---|---|")
     for name, field in section.fields:
         about = _text(_sentence(field.description or ""))
-        yield f"| `{name}` | {', '.join(fact for fact in _facts(field) if fact)} | {about} |"
+        yield f"| `{name}` | {', '.join(fact for fact in facts(field) if fact)} | {about} |"
     yield ""
 
 
 # -- words
 
 
-def _facts(field: FieldInfo) -> tuple[str, str, str]:
+def facts(field: FieldInfo) -> tuple[str, str, str]:
     return kind(field.annotation), _default(field), limits(field)
 
 
@@ -155,8 +170,3 @@ def _sentence(text: str) -> str:
 def _text(sentence: str) -> str:
     """`<host>` is meant as it stands, not as HTML."""
     return sentence.replace("<", "&lt;")
-
-
-def _plugin(model: type[BaseModel]) -> str:
-    plugin = model.model_fields.get("plugin")
-    return next(iter(get_args(plugin.annotation)), "") if plugin else ""

@@ -20,7 +20,7 @@ from trunkline.core.errors import Invalid
 from trunkline.core.ids import check_name
 from trunkline.core.jsoncodec import dumps
 from trunkline.pipeline.arrivals import ARRIVALS, HEADER_COLUMNS
-from trunkline.pipeline.kafka.records import BATCH_BYTES, Values, alike, batches, millis
+from trunkline.pipeline.kafka.records import BATCH_BYTES, batches, millis
 from trunkline.pipeline.kafka.settings import Subscription
 from trunkline.pipeline.newest import Choice, Newest
 from trunkline.queues.kinds import Kind
@@ -30,7 +30,7 @@ _OURS = "ce_incarnation"
 _KNOWN = frozenset(HEADER_COLUMNS)
 _MOST_KEPT = 5_000
 # It says nothing more of a message that has our headers.
-_PASSED_OVER = frozenset({"content-type"})
+_NO_OTHERS = _KNOWN | {"content-type"}
 
 Headers = dict[str, str]
 
@@ -74,7 +74,7 @@ def conflated(fetched: Iterable[Sequence[Message]], senders: Senders, newest: Ne
     """Only what goes on; nothing is made of the others, which in overload are most."""
     choice: Choice[Message] = newest.choice()
     for messages in fetched:
-        for queue, site, message in zip(*_places(messages, senders), messages, strict=True):
+        for queue, site, message in zip(*places(messages, senders), messages, strict=True):
             choice.add(message, queue, site, dict(message.headers() or ()))  # type: ignore[arg-type]
         if len(choice) >= _MOST_KEPT or sum(len(message) for message, _ in choice.kept()) >= BATCH_BYTES:
             yield from _kept(choice, senders)
@@ -90,7 +90,7 @@ def _kept(choice: Choice[Message], senders: Senders) -> Iterator[pa.RecordBatch]
 
 
 def batch(messages: Sequence[Message], senders: Senders, copies: Sequence[int] = ()) -> pa.RecordBatch:
-    queues, sites = _places(messages, senders)
+    queues, sites = places(messages, senders)
     stamps = millis(messages)
     known, others, payloads = _contents(messages)
     columns = [
@@ -107,7 +107,7 @@ def batch(messages: Sequence[Message], senders: Senders, copies: Sequence[int] =
     return pa.RecordBatch.from_arrays(columns, schema=ARRIVALS)
 
 
-def _places(messages: Sequence[Message], senders: Senders) -> tuple[list[str], list[str]]:
+def places(messages: Sequence[Message], senders: Senders) -> tuple[list[str], list[str]]:
     """The queue and the site of each."""
     queues: list[str] = []
     sites: list[str] = []
@@ -124,21 +124,20 @@ def _places(messages: Sequence[Message], senders: Senders) -> tuple[list[str], l
 
 def _contents(messages: Sequence[Message]) -> tuple[list[pa.Array], pa.Array, pa.Array]:
     """The columns of `HEADER_COLUMNS`, what else there is of headers, and payloads."""
-    values = alike([m.headers() for m in messages], _KNOWN | _PASSED_OVER)  # type: ignore[misc]
-    if values is not None and _OURS in values:
+    rows: list[dict[str, bytes | None]] = [dict(m.headers() or ()) for m in messages]  # type: ignore[arg-type]
+    if all(_OURS in row and _NO_OTHERS.issuperset(row) for row in rows):
         try:
-            known = _columns(values, len(messages))
+            known = [pa.array([row.get(name) for row in rows], pa.string()) for name in HEADER_COLUMNS]
             return known, pa.nulls(len(messages), pa.string()), pa.array([_body(m) for m in messages], pa.binary())
         except pa.ArrowInvalid:
             pass  # one of them is not UTF-8
-    read = [_read(m) for m in messages]
-    texts = [pa.array([headers.get(name) for headers, _ in read], pa.string()) for name in HEADER_COLUMNS]
-    return texts, pa.array([_others(h) for h, _ in read], pa.string()), pa.array([body for _, body in read], pa.binary())
-
-
-def _columns(values: Values, count: int) -> list[pa.Array]:
-    none = [None] * count
-    return [pa.array(values.get(name, none), pa.string()) for name in HEADER_COLUMNS]
+    contents = [read(m) for m in messages]
+    texts = [pa.array([headers.get(name) for headers, _ in contents], pa.string()) for name in HEADER_COLUMNS]
+    return (
+        texts,
+        pa.array([_others(h) for h, _ in contents], pa.string()),
+        pa.array([body for _, body in contents], pa.binary()),
+    )
 
 
 def _body(message: Message) -> bytes:
@@ -147,11 +146,12 @@ def _body(message: Message) -> bytes:
 
 
 def _texts(message: Message) -> Headers:
-    pairs: Sequence[tuple[str, bytes | None]] = message.headers() or ()  # type: ignore[assignment]
-    return {name: value.decode(errors="backslashreplace") for name, value in pairs if value is not None}
+    pairs: dict[str, bytes | None] = dict(message.headers() or ())  # type: ignore[arg-type]
+    return {name: value.decode(errors="backslashreplace") for name, value in pairs.items() if value is not None}
 
 
-def _read(message: Message) -> tuple[Headers, bytes]:
+def read(message: Message) -> tuple[Headers, bytes]:
+    """Its headers as ours, and its payload."""
     headers = _texts(message)
     return (headers, _body(message)) if _OURS in headers else normalise(headers, _body(message))
 

@@ -9,7 +9,7 @@ O4  Gaps are recorded in the same transaction, so each is recorded once.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -67,6 +67,13 @@ def remembered(conn: psycopg.Connection[Any], group: str, topic_ids: Collection[
     return {topic: Standing(old_id, {int(p): n for p, n in stood.items()}) for topic, old_id, stood in rows}
 
 
+def begin_at(conn: psycopg.Connection[Any], group: str, standings: Mapping[str, Standing]) -> None:
+    """Topics that were not read yet. The caller commits, fenced."""
+    rows = [(topic, p, at.id, offset) for topic, at in standings.items() for p, offset in at.next.items()]
+    if rows:
+        conn.execute(_STORE, (group, *([*column] for column in zip(*rows, strict=True))))
+
+
 def open_plan(conn: psycopg.Connection[Any], group: str) -> Plan | None:
     row = conn.execute(_OPEN, (group,)).fetchone()
     if row is None:
@@ -81,15 +88,25 @@ def commit_plan(conn: psycopg.Connection[Any], grant: Grant, group: str, plan: P
 
 def move_offsets(conn: psycopg.Connection[Any], group: str, plan: Plan) -> None:
     """Closes `plan` and stores all it says. For the transaction that writes the batch's rows; its owner commits it, fenced."""
+    store_offsets(conn, group, plan)
+    closed = conn.execute(_CLOSE, (group, plan.stand, _json(plan.moves), _json(plan.changes))).rowcount
+    if closed != 1:
+        raise _not_open(group)
+
+
+def store_offsets(conn: psycopg.Connection[Any], group: str, plan: Plan) -> None:
+    """The same for a plan that is kept elsewhere."""
     touched = {m.topic for m in plan.moves} | {c.topic for c in plan.changes}
     conn.execute(_LOCK, (group, sorted(touched)))
     _require_stand(conn, group, plan)
     _record(conn, group, plan)
     columns = ([getattr(m, name) for m in plan.moves] for name in ("topic", "partition", "id", "end"))
-    stored = conn.execute(_STORE, (group, *columns)).rowcount
-    closed = conn.execute(_CLOSE, (group, plan.stand, _json(plan.moves), _json(plan.changes))).rowcount
-    if stored != len(plan.moves) or closed != 1:
-        raise Terminal(f"batch of {group}", "its plan is not the open one", "start the query anew from the stored offsets")
+    if conn.execute(_STORE, (group, *columns)).rowcount != len(plan.moves):
+        raise _not_open(group)
+
+
+def _not_open(group: str) -> Terminal:
+    return Terminal(f"batch of {group}", "its plan is not the open one", "start the query anew from the stored offsets")
 
 
 def _require_stand(conn: psycopg.Connection[Any], group: str, plan: Plan) -> None:

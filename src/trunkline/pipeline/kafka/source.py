@@ -46,6 +46,8 @@ _STAND = "stand"
 Offset = dict[str, str]
 # Below this a second task costs more than it saves.
 _TASK_ROWS = 1_000
+# Records of a partition: of so few hardly any is left out where they are read.
+_FEW = 16
 
 
 class Pieces(InputPartition):
@@ -54,6 +56,10 @@ class Pieces(InputPartition):
     def __init__(self, pieces: Sequence[Piece]) -> None:
         super().__init__(tuple(pieces))
         self.pieces = tuple(pieces)
+
+    @property
+    def rows(self) -> int:
+        return sum(end - first for _, _, first, end in self.pieces)
 
 
 class KafkaReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -145,8 +151,8 @@ class KafkaReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return admit(moves, sizes, limits, self._turn)
 
     def reportLatestOffset(self) -> dict[str, Any]:
-        """How many records wait behind the last plan."""
-        return {"behind": self._behind}
+        """How many records the last plan has, whoever reads them, and how many wait behind it."""
+        return {"planned": self._plan.rows() if self._plan else 0, "behind": self._behind}
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         plan = self._plan
@@ -158,13 +164,13 @@ class KafkaReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, Pieces)
         with _no_collection(), borrowed(Consumer, self._config(CONSUMER)) as consumer:
-            yield from self._batches(fetch(consumer, partition.pieces, self._settings.patience_seconds))
+            yield from self._batches(fetch(consumer, partition.pieces, self._settings.patience_seconds), partition)
 
-    def _batches(self, fetched: Iterator[Sequence[Message]]) -> Iterator[pa.RecordBatch]:
+    def _batches(self, fetched: Iterator[Sequence[Message]], partition: Pieces) -> Iterator[pa.RecordBatch]:
         settings = self._settings
         if settings.envelope == BUNDLES:
             senders = bundles.Senders(settings.subscription)
-            if settings.newest:
+            if settings.newest and partition.rows > _FEW * len(partition.pieces):
                 return bundles.conflated(fetched, senders, Newest.parse(settings.newest))
             return (made for messages in fetched for made in batches(messages, lambda part: bundles.batch(part, senders)))
         return (made for messages in fetched for made in batches(messages, batch))

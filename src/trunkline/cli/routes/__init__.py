@@ -1,0 +1,1 @@
+"""`trunkline routes`: people's tools for routes."""

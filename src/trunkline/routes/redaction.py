@@ -1,0 +1,122 @@
+"""How a route is shown: every way out (REST, CLI, logs, errors) goes through `redacted`.
+
+W1  In a field that the plugin's model calls a `Secret` a reference is shown as it is, and anything else as that type shows
+    itself: stars, or of a connection string its harmless parts.
+W2  What nobody knows is hidden: all texts and numbers of a plugin without a model, and under keys that its model lacks.
+W3  Passwords in addresses are hidden wherever they stand.
+W4  What was shown may come back: where it is as it was shown, it means what it was (`filled`). Stars that mean nothing are
+    refused, so that no password ever becomes three stars.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+from pydantic import BaseModel
+
+from trunkline.core.errors import Invalid
+from trunkline.core.fields import kinds, named
+from trunkline.core.mistakes import Location, key_text
+from trunkline.core.secret import SCHEME, STARS, Secret
+from trunkline.routes.secrets import Text
+from trunkline.routes.storage.base import Body
+
+ModelOf = Callable[[str, str], type[BaseModel] | None]
+"""The model of a plugin's configuration: (receiver | filter | sender, plugin) → model; none if nobody knows the plugin."""
+
+_KINDS = {"receiver": "receiver", "sender": "sender", "filterChain": "filter", "filter_chain": "filter"}
+_IN_ADDRESS = re.compile(r"(://[^\s/?#:@]*):(?!\d+(?:[/?#\s]|$))\S+@")
+_TELLING = re.compile(r"authorization|passw|secret|token|cookie|credential|api[-_]?key", re.I)
+_REFERS = re.compile(r"\{[^{}]*\}")
+
+
+class _Told(Secret):
+    """What stands under a telling name."""
+
+    @classmethod
+    def plain(cls, text: str) -> Self:
+        return cls(text, text if _REFERS.fullmatch(text) else STARS)
+
+
+@dataclass(frozen=True)
+class _Sort:
+    """What may stand at a place: values that `secret` shows, and maps that have the fields of one of `models`."""
+
+    secret: type[Secret] | None = None
+    models: tuple[type[BaseModel], ...] = ()
+
+    def below(self, key: str) -> _Sort:
+        fields = [field for model in self.models if (field := named(model, key))]
+        if fields:
+            return _sort(*(field.annotation for field in fields))
+        if self.models:
+            return _Sort(Secret, self.models)
+        return _TOLD if self.secret in (None, Text) and _TELLING.search(key) else self
+
+
+_OPEN, _HIDDEN, _TOLD = _Sort(), _Sort(Secret), _Sort(_Told)
+
+
+def _sort(*annotations: Any) -> _Sort:
+    found = [kind for annotation in annotations for kind in kinds(annotation)]
+    secret = next((kind for kind in found if issubclass(kind, Secret)), None)
+    return _Sort(secret, tuple(kind for kind in found if issubclass(kind, BaseModel)))
+
+
+def redacted(route: Body, model_of: ModelOf) -> dict[str, Any]:
+    return {key: _shown_part(_KINDS.get(key), value, model_of) for key, value in route.items()}
+
+
+def redacted_plugin(kind: str, plugin: Body, model_of: ModelOf) -> dict[str, Any]:
+    """A plugin of a route, or a fragment."""
+    model = model_of(kind, str(plugin.get("plugin", "")))
+    sort = _Sort(models=(model,)) if model else _HIDDEN
+    return {key: _shown(value, sort if key == "config" else _OPEN) for key, value in plugin.items()}
+
+
+def filled(route: Body, before: Body, model_of: ModelOf) -> dict[str, Any]:
+    """The route that somebody sends who was shown the one before."""
+    made: dict[str, Any] = _filled(dict(route), before, redacted(before, model_of))
+    left = [key_text(at, made) for at in _stars(made, ())]
+    if left:
+        raise Invalid(", ".join(left), "stars stand there instead of a secret", "write the secret, or secret:// and its key")
+    return made
+
+
+def _shown_part(kind: str | None, value: Any, model_of: ModelOf) -> Any:
+    if kind and isinstance(value, Mapping):
+        return redacted_plugin(kind, value, model_of)
+    if kind and isinstance(value, list | tuple):
+        return [_shown_part(kind, plugin, model_of) for plugin in value]
+    return _shown(value, _OPEN)
+
+
+def _shown(value: Any, sort: _Sort) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _shown(item, sort.below(str(key))) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_shown(item, sort) for item in value]
+    if not isinstance(value, str):
+        return STARS if sort.secret and not isinstance(value, bool | None) else value
+    if sort.secret and not value.startswith(SCHEME):
+        value = sort.secret.plain(value).shown
+    return _IN_ADDRESS.sub(rf"\1:{STARS}@", value)
+
+
+def _filled(value: Any, before: Any, shown: Any) -> Any:
+    if isinstance(value, Mapping) and isinstance(before, Mapping):
+        return {key: _filled(item, before.get(key), shown.get(key)) for key, item in value.items()}
+    if isinstance(value, list) and isinstance(before, list) and len(value) == len(before):
+        return [_filled(*three) for three in zip(value, before, shown, strict=True)]
+    return before if isinstance(value, str) and value == shown else value
+
+
+def _stars(value: Any, at: Location) -> list[Location]:
+    if isinstance(value, Mapping):
+        return [found for key, item in value.items() for found in _stars(item, (*at, str(key)))]
+    if isinstance(value, list | tuple):
+        return [found for n, item in enumerate(value) for found in _stars(item, (*at, n))]
+    return [at] if isinstance(value, str) and (value == STARS or f":{STARS}@" in value) else []

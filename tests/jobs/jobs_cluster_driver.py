@@ -1,0 +1,76 @@
+"""A pipeline of its own on somebody's Spark cluster: three routes out of one topic. Says in JSON what it saw."""
+
+from __future__ import annotations
+
+import json
+import sys
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from kafka_topics import Topics
+from route_jobs import RouteJobs
+from spark_cluster import DRIVER_SETTINGS, executors
+from trunkline.core.config import SparkConfig
+from trunkline.core.jsoncodec import dumps
+from trunkline.pipeline.session import Spark, open_session
+from waiting import eventually
+
+RECORDS = 300
+
+
+def routes(brokers: str, prefix: str) -> dict[str, dict[str, Any]]:
+    def end(topic: str, **more: str) -> dict[str, Any]:
+        return {"plugin": "kafka", "config": {"brokers": brokers, "topic": f"{prefix}-{topic}", **more}}
+
+    received = end("in", startAt="earliest")
+    alarms = {"plugin": "match", "config": {"matcher": "pattern", "pattern": {"kind": "alarm"}}}
+    doubled = {"plugin": "js", "config": {"source": "return {payload: {n: 2 * _.payload.n}};"}}
+    row = {"plugin": "postgres", "config": {"table": "public.taken", "columns": {"n": "{payload.n}"}}}
+    return {
+        "alarms": {"receiver": received, "filterChain": [alarms], "sender": end("alarms")},
+        "doubled": {"receiver": received, "filterChain": [doubled], "sender": end("doubled")},
+        "rows": {"receiver": received, "sender": row, "deliveryMode": "effectively_once"},
+    }
+
+
+def put_records(brokers: str, prefix: str) -> None:
+    with closing(Topics(brokers, prefix)) as topics:
+        for partition in (0, 1):
+            numbers = range(partition, RECORDS, 2)
+            records = (dumps({"kind": "alarm" if n % 3 == 0 else "note", "n": n}) for n in numbers)
+            topics.put("in", *records, partition=partition)
+
+
+def imported_from(spark: Spark) -> list[str]:
+    def ask(_: object) -> str:
+        import trunkline.pipeline.jobs.stage
+
+        return trunkline.pipeline.jobs.stage.__file__
+
+    return sorted(set(spark.session.sparkContext.parallelize(range(8), 8).map(ask).collect()))
+
+
+def run(spark: Spark, dsn: str, folder: Path, brokers: str, prefix: str) -> dict[str, object]:
+    eventually(lambda: executors(spark) == 2, 60)
+    with RouteJobs(spark, dsn, folder) as jobs:
+        for id, route in routes(brokers, prefix).items():
+            jobs.put(id, route["receiver"], route["sender"], *route.get("filterChain", ()), **_rest(route))
+        put_records(brokers, prefix)
+        eventually(lambda: jobs.events >= RECORDS, 90, jobs.failing)
+        sent = {id: count.sent for id, count in jobs.counts.items()}
+    return {"cores": spark.cores, "sent": sent, "imported_from": imported_from(spark)}
+
+
+def _rest(route: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in route.items() if key not in ("receiver", "sender", "filterChain")}
+
+
+if __name__ == "__main__":
+    master, python, dsn, folder, brokers, prefix = sys.argv[1:]
+    settings = {**DRIVER_SETTINGS, "spark.pyspark.python": python}
+    spark = open_session(Path(folder), "cluster", fast_start=True, config=SparkConfig(master=master, settings=settings))
+    try:
+        sys.stdout.write(json.dumps(run(spark, dsn, Path(folder), brokers, prefix)) + "\n")
+    finally:
+        spark.stop()

@@ -1,0 +1,62 @@
+"""Route jobs on a standalone Spark cluster of two workers, on which Trunkline is not installed."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+from jobs_cluster_driver import RECORDS
+
+from kafka_topics import Topics
+from route_jobs import PARTS
+from spark_cluster import python_without_trunkline, spark_cluster
+from trunkline.core.jsoncodec import loads
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]  # six JVMs start, on two cores
+HELPERS = Path(__file__).parent
+
+
+@pytest.fixture
+def master(tmp_path: Path) -> Iterator[str]:
+    with spark_cluster(tmp_path) as address:
+        yield address
+
+
+def test_the_executors_python_has_no_trunkline(tmp_path: Path) -> None:
+    python = python_without_trunkline(tmp_path / "python")
+    found = subprocess.run(
+        [python, "-c", "import pyspark, msgspec, trunkline"], capture_output=True, text=True, check=False, cwd=tmp_path
+    )
+    assert found.stderr.splitlines()[-1:] == ["ModuleNotFoundError: No module named 'trunkline'"]
+
+
+def test_routes_run_on_two_workers_that_get_the_package_from_the_driver(
+    master: str, make_database: Callable[..., str], topics: Topics, tmp_path: Path
+) -> None:
+    dsn = make_database(*PARTS)
+    with psycopg.connect(dsn) as conn:
+        conn.execute("CREATE TABLE public.taken (n bigint NOT NULL)")
+    topics.create("in", partitions=2)
+    topics.create("alarms", "doubled")
+    python = python_without_trunkline(tmp_path / "python")
+    done = subprocess.run(
+        [sys.executable, HELPERS / "jobs_cluster_driver.py", master, python, dsn, tmp_path / "driver", topics.bootstrap,
+         topics.prefix],
+        env={**os.environ, "PYTHONPATH": f"{HELPERS}{os.pathsep}{HELPERS.parent}"},
+        capture_output=True, text=True, check=False, timeout=240,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    seen = json.loads(done.stdout.splitlines()[-1])
+    assert seen["cores"] == 2
+    assert seen["sent"] == {"alarms": RECORDS // 3, "doubled": RECORDS, "rows": RECORDS}, done.stderr
+    assert all(".zip/trunkline/" in file for file in seen["imported_from"])
+    assert sorted(loads(value)["n"] for value in topics.values("alarms")) == list(range(0, RECORDS, 3))
+    assert sorted(loads(value)["n"] for value in topics.values("doubled")) == list(range(0, 2 * RECORDS, 2))
+    with psycopg.connect(dsn) as conn:
+        assert [n for (n,) in conn.execute("SELECT n FROM public.taken ORDER BY n")] == list(range(RECORDS))

@@ -1,0 +1,50 @@
+"""Two pipelines at one site: a receiver group runs on one of them, and on the other one soon after that was killed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import structlog
+from pipeline_process import PARTITIONS, Flow, PipelineProcess
+
+from kafka_topics import Topics
+from waiting import eventually
+
+log = structlog.get_logger(__name__)
+
+
+@pytest.fixture
+def pair(site: str, tmp_path: Path) -> Iterator[list[PipelineProcess]]:
+    made = [PipelineProcess(tmp_path / name, site) for name in ("one", "two")]
+    yield made
+    for one in made:
+        one.close()
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(300)  # two starts of a driver
+def test_a_group_runs_on_exactly_one_pipeline_and_on_the_other_after_a_kill(
+    site: str, topics: Topics, pair: list[PipelineProcess]
+) -> None:
+    flow = Flow(site, topics)
+    for one in pair:
+        one.start()
+    for one in pair:
+        eventually(one.is_ready, 120, one.log)
+    flow.send(100)
+    eventually(flow.is_done, 120, lambda: [one.log() for one in pair])
+    [holder] = [one for one in pair if one.runs_its_group()]
+    [standby] = [one for one in pair if one is not holder]
+    flow.send(300)
+    eventually(lambda: flow.in_table() > PARTITIONS * 100, 60, holder.log)
+    holder.kill()
+    killed_at = time.monotonic()
+    flow.send(100)
+    eventually(lambda: flow.passed() == PARTITIONS * 500, 60, standby.log)
+    log.info("routed on after the kill", seconds=round(time.monotonic() - killed_at, 1))
+    eventually(flow.is_done, 60, standby.log)
+    assert standby.runs_its_group()
+    flow.require_end()

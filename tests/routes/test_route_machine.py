@@ -1,0 +1,207 @@
+"""Three instances that lose deltas, crash, fail to start and write at once, against a model that is one dictionary (G5).
+
+Every step runs the event loop for a number of turns that is drawn too, so that steps overlap in all ways. Whatever happened,
+once the faults end and every instance has repaired itself, all tables are the stored one and exactly what they name runs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Coroutine, Sequence
+from contextlib import suppress
+from typing import Any
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
+
+from routes_in_memory import TENANT, Instance, Site, hash_of, key, route
+from trunkline.core.errors import TrunklineError
+from trunkline.routes.shared import End
+from trunkline.routes.storage.base import Body, Change, Put, Remove
+
+NAMES = ("i1", "i2", "i3")
+IDS = st.sampled_from("abcd")
+MARKS = st.integers(0, 3)
+AT = st.sampled_from(NAMES)
+TURNS = st.integers(0, 12)
+SLOW, BROKEN = 2, 3
+"""Marks of configurations that some instances start slowly, or not at all."""
+
+
+def body_of(mark: int, inactive: bool) -> dict[str, Any]:
+    return route(mark, receiver=f"R{mark % 2}", inactive=inactive)
+
+
+class SiteFollowsTheModel(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.loop = asyncio.new_event_loop()
+        self.writing: list[asyncio.Task[None]] = []
+        self.model: dict[str, Body] = {}
+        self.site = self.loop.run_until_complete(self._begin())
+
+    async def _begin(self) -> Site:
+        site = Site()
+        site.storage.made = self._made
+        for name in NAMES:
+            await site.join(name)
+        return site
+
+    def _made(self, changes: Sequence[Change]) -> None:
+        for change in changes:
+            if isinstance(change, Put):
+                self.model[change.key.id] = change.body
+            else:
+                self.model.pop(change.key.id, None)
+
+    @property
+    def running(self) -> list[Instance]:
+        return list(self.site.instances.values())
+
+    def turn(self, turns: int, *work: Coroutine[Any, Any, None]) -> None:
+        """Begins the work and lets everything go on for a while."""
+
+        async def go_on() -> None:
+            self.writing += [asyncio.create_task(each) for each in work]
+            for _ in range(turns):
+                await asyncio.sleep(0)
+
+        self.loop.run_until_complete(go_on())
+
+    async def _write(self, at: str, changes: list[Put | Remove]) -> None:
+        if at in self.site.instances:
+            with suppress(TrunklineError):
+                await self.site.instances[at].manager.change(changes)
+
+    @rule(at=AT, id=IDS, mark=MARKS, inactive=st.booleans(), turns=TURNS)
+    def add(self, at: str, id: str, mark: int, inactive: bool, turns: int) -> None:
+        body = body_of(mark, inactive)
+        self.turn(turns, self._write(at, [Put(key(id), hash_of(TENANT, body), body)]))
+
+    @rule(at=AT, id=IDS, turns=TURNS)
+    def remove(self, at: str, id: str, turns: int) -> None:
+        self.turn(turns, self._write(at, [Remove(key(id))]))
+
+    @rule(at=AT, mark=MARKS, gone=IDS, turns=TURNS)
+    def change_several(self, at: str, mark: int, gone: str, turns: int) -> None:
+        body = body_of(mark, inactive=False)
+        puts = [Put(key(id), hash_of(TENANT, body), body) for id in "abcd" if id != gone]
+        self.turn(turns, self._write(at, [Remove(key(gone)), *puts]))
+
+    @rule(id=IDS, marks=st.lists(MARKS, min_size=2, max_size=6), turns=TURNS)
+    def write_at_once(self, id: str, marks: list[int], turns: int) -> None:
+        bodies = [body_of(mark, inactive=False) for mark in marks]
+        writers = [(NAMES[n % 3], [Put(key(id), hash_of(TENANT, body), body)]) for n, body in enumerate(bodies)]
+        self.turn(turns, *[self._write(at, list(changes)) for at, changes in writers])
+
+    @rule(at=AT, id=IDS, turns=TURNS)
+    def reload(self, at: str, id: str, turns: int) -> None:
+        async def reload() -> None:
+            with suppress(TrunklineError):
+                await manager.reload([key(id)])
+
+        if at in self.site.instances:
+            manager = self.site.instances[at].manager
+            self.turn(turns, reload())
+
+    @rule(at=AT, deaf=st.booleans())
+    def lose_deltas(self, at: str, deaf: bool) -> None:
+        if at in self.site.instances:
+            self.site.instances[at].syncer.deaf = deaf
+
+    @rule(at=AT, broken=st.booleans(), slow=st.booleans())
+    def disturb_starts(self, at: str, broken: bool, slow: bool) -> None:
+        if at in self.site.instances:
+            runner = self.site.instances[at].runner
+            bad, late = (hash_of(TENANT, body_of(mark, False)) for mark in (BROKEN, SLOW))
+            runner.broken = {bad} if broken else set()
+            runner.gates.setdefault(late, asyncio.Event())
+            (runner.gates[late].clear if slow else runner.gates[late].set)()
+
+    @rule(away=st.booleans(), silent=st.booleans())
+    def disturb_the_storage(self, away: bool, silent: bool) -> None:
+        self.site.storage.away, self.site.storage.silent = away, silent
+
+    @rule(id=IDS, mark=MARKS, turns=TURNS)
+    def crash_between_storing_and_publishing(self, id: str, mark: int, turns: int) -> None:
+        async def write() -> None:
+            body = body_of(mark, inactive=False)
+            with suppress(TrunklineError):
+                await self.site.storage.change([Put(key(id), hash_of(TENANT, body), body)])
+
+        self.turn(turns, write())
+
+    @rule(at=AT, turns=TURNS)
+    def repair(self, at: str, turns: int) -> None:
+        async def repair() -> None:
+            with suppress(TrunklineError):
+                await manager.repair()
+
+        if at in self.site.instances:
+            manager = self.site.instances[at].manager
+            self.turn(turns, repair())
+
+    @precondition(lambda self: len(self.site.instances) > 1)
+    @rule(at=AT)
+    def stop(self, at: str) -> None:
+        if at in self.site.instances:
+            left = self.loop.run_until_complete(self.site.leave(at))
+            assert left.runner.running == {}
+            assert left.runner.balanced
+
+    @precondition(lambda self: len(self.site.instances) < 3 and not self.site.storage.away)
+    @rule(at=AT)
+    def restart(self, at: str) -> None:
+        if at not in self.site.instances:
+            self.loop.run_until_complete(self.site.join(at))
+
+    @rule()
+    def settle(self) -> None:
+        """The faults end, every instance repairs itself; then G5 holds, and a second repair finds nothing."""
+        self.loop.run_until_complete(self._settle())
+
+    async def _settle(self) -> None:
+        self.site.storage.away = self.site.storage.silent = False
+        for instance in self.running:
+            instance.syncer.deaf = False
+            instance.runner.broken = set()
+            for gate in instance.runner.gates.values():
+                gate.set()
+        await asyncio.gather(*self.writing)
+        self.writing = []
+        await asyncio.gather(*[instance.manager.repair() for instance in self.running])
+        await self.site.agrees()
+        for instance in self.running:
+            assert (await instance.manager.repair()).count == 0
+            self._check(instance, await self.site.stored())
+
+    def _check(self, instance: Instance, stored: dict[str, tuple[int, str]]) -> None:
+        assert instance.holds() == stored
+        assert {id: hash for id, (_, hash) in stored.items()} == {id: hash_of(TENANT, body) for id, body in self.model.items()}
+        active = [body for body in self.model.values() if not body["inactive"]]
+        assert instance.live() == Counter(hash_of(TENANT, body) for body in active)
+        assert {route.hash: route.compiled for route in instance.runner.running.values()} == {
+            hash_of(TENANT, body): body for body in active
+        }
+        assert (instance.manager.table.refused, instance.manager.table.gone) == ({}, {})
+        assert instance.runner.balanced
+        names = {body["receiver"]["name"] for body in active}
+        assert {at.name for at in instance.runner.plugins.users if at.end is End.RECEIVER} == names
+
+    def teardown(self) -> None:
+        async def end() -> None:
+            await self._settle()
+            for name in list(self.site.instances):
+                left = await self.site.leave(name)
+                assert left.runner.running == {}
+                assert left.runner.balanced
+
+        try:
+            self.loop.run_until_complete(end())
+        finally:
+            self.loop.close()
+
+
+def test_g5_all_instances_have_the_stored_table_and_run_what_it_says_whatever_happened() -> None:
+    run_state_machine_as_test(SiteFollowsTheModel, settings=settings(max_examples=60, stateful_step_count=30))
