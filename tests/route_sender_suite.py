@@ -33,7 +33,7 @@ class SenderEnd(ABC):
 
     def __init__(self, place: Place, config: dict[str, Any]) -> None:
         self.place, self.config = place, config
-        self._message: Message = self.plugin.message(self.model, "r1", AROUND)
+        self._message: Message = self.plugin.message(self.model, AROUND)
 
     @property
     def model(self) -> Any:

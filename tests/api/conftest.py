@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 
 import httpx
 import pytest
+
 from memory_node import MemoryNode, client_over
 
 

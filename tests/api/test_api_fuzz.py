@@ -10,9 +10,9 @@ from urllib.parse import urlencode
 import httpx
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from memory_node import MemoryNode, is_problem, running, token
 from starlette.types import Message
 
+from memory_node import MemoryNode, is_problem, running, token
 from trunkline.api.app import create_app
 from trunkline.api.problem import KINDS
 from trunkline.core.clock import ManualClock

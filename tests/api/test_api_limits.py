@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator
 
 import httpx
 import pytest
-from memory_node import MemoryNode, bearing, client_over, is_problem, running, token
 
+from memory_node import MemoryNode, bearing, client_over, is_problem, running, token
 from trunkline.api.app import VIEW_THREADS, create_app
 from trunkline.api.limits import MOST_REQUESTS
 from trunkline.core.clock import ManualClock

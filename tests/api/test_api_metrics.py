@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import httpx
-from memory_node import MemoryNode, client_over
 
+from memory_node import MemoryNode, client_over
 from trunkline.api.topologymetrics import trunk_metrics
 from trunkline.core.errors import Retryable
 from trunkline.core.health import Check

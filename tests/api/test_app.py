@@ -8,8 +8,8 @@ from typing import Any
 import httpx
 import pytest
 import structlog
-from memory_node import MemoryNode, client_over, is_problem
 
+from memory_node import MemoryNode, client_over, is_problem
 from memory_paths import MemoryPaths
 from trunkline.core.errors import Fenced, Invalid, Retryable, Terminal
 from trunkline.core.health import Check

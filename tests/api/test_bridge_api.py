@@ -8,12 +8,12 @@ from typing import Any
 import httpx
 import psycopg
 import pytest
-from memory_node import MemoryNode, bearing, client_over, is_problem, token
 from pydantic import BaseModel
 
 from filled_bridge import FilledBridge, fill
 from filled_queues import copy_of
 from memory_bridge import MemoryBridge
+from memory_node import MemoryNode, bearing, client_over, is_problem, token
 from trunkline.api import bridgemodels as models
 from trunkline.api.bridgemetrics import bridge_metrics
 from trunkline.bridge.operating import BridgeOperating

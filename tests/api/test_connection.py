@@ -9,8 +9,8 @@ from collections.abc import AsyncIterator, Iterator
 
 import httpx
 import pytest
-from memory_node import MemoryNode, running
 
+from memory_node import MemoryNode, running
 from trunkline.api.app import create_app
 from trunkline.api.connection import WAITS, Connection
 from trunkline.core.config import ApiConfig

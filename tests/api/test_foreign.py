@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import httpx
 import pytest
-from memory_node import MemoryNode, bearing, client_over, is_problem, token
 
+from memory_node import MemoryNode, bearing, client_over, is_problem, token
 from trunkline.api.foreign import foreign, names_loopback
 from trunkline.core.config import Role
 

@@ -8,8 +8,8 @@ from typing import Any
 import httpx
 import pytest
 import structlog
-from memory_node import MemoryNode, bearing, client_over, token
 
+from memory_node import MemoryNode, bearing, client_over, token
 from trunkline.api.requestid import request_id
 from trunkline.core.config import Role
 from trunkline.core.health import Check

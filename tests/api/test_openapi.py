@@ -7,9 +7,9 @@ from typing import Any
 
 import httpx
 import pytest
-from memory_node import MemoryNode, bearing, client_over, token
 from starlette.routing import Route
 
+from memory_node import MemoryNode, bearing, client_over, token
 from trunkline.api.access import ACCESS
 from trunkline.api.app import create_app
 from trunkline.api.problem import KINDS, Problem

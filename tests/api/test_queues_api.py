@@ -8,10 +8,10 @@ from typing import Any
 import httpx
 import psycopg
 import pytest
-from memory_node import MemoryNode, bearing, client_over, is_problem, token
 from pydantic import BaseModel
 
 from filled_queues import QUEUE, copy_of, do, fill, session
+from memory_node import MemoryNode, bearing, client_over, is_problem, token
 from memory_queues import MemoryQueues
 from trunkline.api import queuesmodels as models
 from trunkline.api.queuesmetrics import queues_metrics

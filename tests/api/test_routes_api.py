@@ -9,10 +9,10 @@ from typing import Any
 import httpx
 import pytest
 import yaml
-from memory_routes import RoutedInstance, T, routed, simple, with_tenant
 from psycopg_pool import AsyncConnectionPool
 from pydantic import BaseModel
 
+from memory_routes import RoutedInstance, T, routed, simple, with_tenant
 from routes_in_memory import until
 from trunkline.api import routesexamples as example
 from trunkline.api import routesmodels as models

@@ -8,9 +8,9 @@ from typing import Any
 
 import httpx
 import pytest
+
 from memory_node import is_problem
 from memory_routes import CountingRunner, RoutedInstance, T, routed, simple, with_tenant
-
 from trunkline.api import routesmodels as models
 from trunkline.routes.ends import Took, Watch
 from trunkline.routes.event import Event

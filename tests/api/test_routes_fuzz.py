@@ -16,12 +16,12 @@ import pytest
 import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from memory_routes import RoutedInstance, routed, simple
 from schemathesis.specs.openapi.checks import (
     response_schema_conformance,
     status_code_conformance,
 )
 
+from memory_routes import RoutedInstance, routed, simple
 from trunkline.api.app import create_app
 from trunkline.core.config import ApiConfig
 from trunkline.routes.keys import Tenant

@@ -7,9 +7,9 @@ from typing import Any
 
 import httpx
 import pytest
+
 from memory_node import bearing, is_problem, token
 from memory_routes import T, routed, simple
-
 from trunkline.api.access import ACCESS, OF_TENANT
 from trunkline.api.reach import reaches
 from trunkline.core.config import Role

@@ -8,9 +8,9 @@ from typing import Any
 
 import httpx
 import pytest
+
 from memory_node import is_problem
 from memory_routes import T, routed, simple, with_tenant
-
 from running_routes import here, pool_of
 from trunkline.api import routesmodels as models
 from trunkline.core.clock import SystemClock

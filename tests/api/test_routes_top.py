@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import httpx
 import psycopg
 import pytest
+
 from memory_node import is_problem
 from memory_routes import T, routed, simple, with_tenant
-
 from running_routes import here, pool_of
 from trunkline.api.metrics import ViewCollector
 from trunkline.api.routestop import TOP, TopShown

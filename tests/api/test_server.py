@@ -10,8 +10,8 @@ import threading
 import httpx
 import pytest
 from fastapi import FastAPI
-from memory_node import MemoryNode, bearing, running, token
 
+from memory_node import MemoryNode, bearing, running, token
 from trunkline.api.app import create_app
 from trunkline.api.server import serve
 from trunkline.core.config import ApiConfig

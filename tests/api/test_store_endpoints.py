@@ -8,8 +8,8 @@ from urllib.parse import quote
 
 import httpx
 import pytest
-from memory_node import MemoryNode, bearing, client_over, is_problem, token
 
+from memory_node import MemoryNode, bearing, client_over, is_problem, token
 from memory_store import MemoryStore
 from trunkline.api import storequery
 from trunkline.api.storereasons import WORDS

@@ -11,8 +11,8 @@ from typing import Any
 
 import httpx
 import pytest
-from memory_node import MemoryNode, is_problem, running
 
+from memory_node import MemoryNode, is_problem, running
 from memory_store import MemoryStore
 from trunkline.api import limits, storewatch
 from trunkline.api.app import create_app

@@ -8,8 +8,8 @@ import httpx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from memory_node import MemoryNode, bearing, client_of, client_over, is_problem, token
 
+from memory_node import MemoryNode, bearing, client_of, client_over, is_problem, token
 from trunkline.api.access import ACCESS
 from trunkline.api.app import create_app
 from trunkline.api.tokens import Caller, Keyring, bearer, hash_of, looks_like_a_token, new_token

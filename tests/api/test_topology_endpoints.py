@@ -6,9 +6,9 @@ from typing import Any
 
 import httpx
 import pytest
-from memory_node import MemoryNode, client_over, is_problem
 from pydantic import BaseModel
 
+from memory_node import MemoryNode, client_over, is_problem
 from memory_paths import AGE, PATHS, MemoryPaths
 from trunkline.api import topologymodels as models
 from trunkline.core.errors import Retryable

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 import structlog
-from memory_node import MemoryNode, client_of
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 from opentelemetry.trace import Tracer
 
+from memory_node import MemoryNode, client_of
 from trunkline.api import export
 from trunkline.api.app import create_app
 from trunkline.api.tracing import SPANS, tracing

@@ -18,7 +18,7 @@ async def send(name: str, config: str, dsn: str, first: int) -> None:
     assert plugin is not None
     assert plugin.open is not None
     model = plugin.config.model_validate_json(config)
-    message = plugin.message(model, "r1", AROUND)
+    message = plugin.message(model, AROUND)
     async with place_at(dsn) as place:
         sending = await plugin.open(model, place)
         for begin in count(first, BATCH):

@@ -106,7 +106,7 @@ def events_near(wanted: list[Any]) -> st.SearchStrategy[list[Event]]:
 def test_the_table_equals_running_every_route(chains: list[list[dict[str, Any]]], data: st.DataObject) -> None:
     batch = data.draw(events_near([config.get("pattern") for chain in chains for config in chain]))
     routes = routes_of(chains)
-    naive = [out for route in routes for out in compile_route(route).run(batch)]
+    naive = [(route.id, out) for route in routes for out in compile_route(route).run(batch)]
     note("something went out" if naive else "nothing went out")
     assert RouteTable(routes).route(batch) == naive
 
@@ -121,7 +121,7 @@ def test_the_table_takes_what_the_patterns_mean(wanted: list[tuple[Any, bool]], 
         for event in batch
         if contains(pattern, event.payload, exact)
     ]
-    assert [(out.route_id, out.payload) for out in RouteTable(routes).route(batch)] == expected
+    assert [(route, out.payload) for route, out in RouteTable(routes).route(batch)] == expected
 
 
 @pytest.mark.parametrize("leaf", ["*", None, [1], [], {"b": "*"}, {"b": None}, {}, True, 1, 1.0, 0, False, ""])
@@ -129,7 +129,7 @@ def test_every_kind_of_leaf_beside_an_indexed_one_is_decided_by_the_route(leaf: 
     values = [None, True, False, 0, 1, 1.0, "", "*", [], [1], {}, {"b": 1}, {"b": None}]
     batch = [Event(payload={"k": "x", "leaf": value}) for value in values] + [Event(payload={"k": "x"})]
     (route,) = routes_of([[{"matcher": "pattern", "pattern": {"k": "x", "leaf": leaf}}]])
-    taken = [out.payload for out in RouteTable([route]).route(batch)]
+    taken = [out.payload for _, out in RouteTable([route]).route(batch)]
     assert taken == [dumps(e.payload) for e in batch if contains({"k": "x", "leaf": leaf}, e.payload, exact=True)]
     assert taken
 
@@ -140,7 +140,7 @@ def test_only_candidates_run() -> None:
     seven, other = Event(payload={"kind": "k", "n": 7}), Event(payload={"kind": "other", "n": 8})
     assert list(table.candidates(seven)) == [7]
     assert list(table.candidates(other)) == []
-    assert [out.route_id for out in table.route([other, seven])] == ["r7", "r1000"]
+    assert [route for route, _ in table.route([other, seven])] == ["r7", "r1000"]
 
 
 def test_a_table_with_a_wrong_route_is_refused_whole_and_says_all() -> None:

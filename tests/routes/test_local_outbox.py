@@ -169,7 +169,7 @@ async def test_what_a_filter_cannot_process_is_a_dead_letter_with_its_step(site:
 
 
 def unsendable() -> SenderPlugin[Named]:
-    def message(config: Named, route: str, around: object) -> Callable[[Event], Event]:
+    def message(config: Named, around: object) -> Callable[[Event], Event]:
         def make(event: Event) -> Event:
             if "bad" in event.payload:
                 raise Invalid("message", "it has no address", "give it one")

@@ -105,7 +105,7 @@ async def test_a_file_appears_when_it_is_old_or_large_enough(end: ToFiles) -> No
 
 async def test_each_folder_has_files_of_its_own_and_two_instances_never_share_one(end: ToFiles) -> None:
     end.config["folder"] = "kind={payload.kind}/{site}"
-    message = compile_line(end.model, "r1", AROUND)
+    message = compile_line(end.model, AROUND)
     one = await end.open()
     end.place = replace(end.place, instance="leaf/b")
     other = await end.open()
@@ -121,7 +121,7 @@ async def test_each_folder_has_files_of_its_own_and_two_instances_never_share_on
 
 @pytest.mark.parametrize("kind", ["..", "../x", "a/../../x", "/etc", "a//b", ".", ".hidden", "x" * 300, "a\0b", None])
 def test_no_event_gets_out_of_the_folder(kind: Any) -> None:
-    message = compile_line(FilesSenderConfig(path="/data", folder="{payload.kind}"), "r1", AROUND)
+    message = compile_line(FilesSenderConfig(path="/data", folder="{payload.kind}"), AROUND)
     with pytest.raises(Invalid):
         message(event({"kind": kind}))
     assert message(event({"kind": "a/b"})).folder == "a/b"
@@ -160,7 +160,7 @@ def test_what_was_left_behind_is_completed_without_the_torn_line_unless_somebody
 
 async def test_rows_whose_types_do_not_fit_together_get_files_of_their_own(end: ToFiles) -> None:
     end.config["format"] = "parquet"
-    message = compile_line(end.model, "r1", AROUND)
+    message = compile_line(end.model, AROUND)
     payloads = [{"a": 1}, {"a": 2.5, "b": {"c": [1]}}, {"a": "x"}, {"a": {}}, {"a": None}]
     sending = await end.open()
     answers = await sending.send([Sendable(f"{n}", message(event(payload))) for n, payload in enumerate(payloads)])

@@ -120,7 +120,7 @@ class TestHttpSender(SenderSuite):
 
 
 async def one(end: ToHttp, *payloads: Any) -> list[Undelivered | None]:
-    message = compile_request(end.model, "r1", AROUND)
+    message = compile_request(end.model, AROUND)
     sending = await end.open()
     try:
         return list(await sending.send([Sendable(f"id-{n}", message(event(p))) for n, p in enumerate(payloads)]))
@@ -227,11 +227,11 @@ def test_an_event_that_makes_no_request_is_refused_before_it_is_sent(id: Any) ->
     in_header = HttpSenderConfig(url="http://h/x", headers={"x-id": "{payload.id}"})
     in_address = HttpSenderConfig(url="http://h/", url_path="{payload.id}")
     with pytest.raises(Invalid):
-        compile_request(in_address, "r1", AROUND)(event({"id": id}))
+        compile_request(in_address, AROUND)(event({"id": id}))
     if id != "a b":
         with pytest.raises(Invalid):
-            compile_request(in_header, "r1", AROUND)(event({"id": id}))
+            compile_request(in_header, AROUND)(event({"id": id}))
     with pytest.raises(Invalid, match="not an http"):
-        compile_request(HttpSenderConfig(url="{payload.u}"), "r1", AROUND)(event({"u": "file:///etc/passwd"}))
+        compile_request(HttpSenderConfig(url="{payload.u}"), AROUND)(event({"u": "file:///etc/passwd"}))
     with pytest.raises(Invalid, match="cannot be a name"):
-        compile_request(HttpSenderConfig(url="http://h", headers={"a b": "x"}), "r1", AROUND)
+        compile_request(HttpSenderConfig(url="http://h", headers={"a b": "x"}), AROUND)

@@ -86,7 +86,7 @@ class TestKafkaSender(SenderSuite):
 async def test_records_go_where_their_key_or_number_says_with_any_number_of_producers(end: ToKafka) -> None:
     end.topics.grow("t", 3)
     end.config |= {"key": "{payload.k}", "partitionPath": "payload.p", "senderPoolSize": 3, "compressionMethod": "ZSTD"}
-    message = compile_record(end.model, "r1", AROUND)
+    message = compile_record(end.model, AROUND)
     payloads = [{"n": n, "k": f"k{n % 5}", "p": n % 7 if n % 2 else None} for n in range(200)]
     sending = await end.open()
     messages = [Sendable(f"id-{n}", message(event(payload))) for n, payload in enumerate(payloads)]
@@ -107,7 +107,7 @@ async def test_records_go_where_their_key_or_number_says_with_any_number_of_prod
 
 async def test_a_partition_that_there_is_not_is_refused(end: ToKafka) -> None:
     end.config["partition"] = 7
-    message = compile_record(end.model, "r1", AROUND)
+    message = compile_record(end.model, AROUND)
     sending = await end.open()
     [answer] = await sending.send([Sendable("1", message(event({})))])
     await sending.close()
@@ -117,7 +117,7 @@ async def test_a_partition_that_there_is_not_is_refused(end: ToKafka) -> None:
 
 @pytest.mark.parametrize("number", ["3", 1.5, True, [1]])
 def test_a_partition_that_is_no_number_is_refused_before_it_is_sent(number: Any) -> None:
-    message = compile_record(KafkaSenderConfig(topic="t", partition_path="payload.p"), "r1", AROUND)
+    message = compile_record(KafkaSenderConfig(topic="t", partition_path="payload.p"), AROUND)
     with pytest.raises(Invalid, match="not a whole number"):
         message(event({"p": number}))
     assert message(event({"p": 7.0})) == Record('{"p":7.0}', None, 7, True)

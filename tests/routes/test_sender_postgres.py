@@ -103,7 +103,7 @@ class TestPostgresSenderToADatabaseOfItsOwn(SenderSuite):
 
 
 def rows(end: ToTable, *payloads: Any) -> list[Sendable]:
-    message = compile_row(end.model, "r1", AROUND)
+    message = compile_row(end.model, AROUND)
     return [Sendable(f"id-{n}", message(event(payload))) for n, payload in enumerate(payloads)]
 
 
@@ -215,6 +215,6 @@ async def test_no_answer_holds_the_password(database: str) -> None:
     [(None, "not a map"), ([1], "not a map"), ({}, "not a map"), ({"a": 1}, "id has no value"), ({"id": 1, "": 2}, "no name")],
 )
 def test_an_event_that_is_no_row_is_refused_before_it_is_sent(payload: Any, why: str) -> None:
-    message = compile_row(PostgresSenderConfig(table="t", key=("id",)), "r1", AROUND)
+    message = compile_row(PostgresSenderConfig(table="t", key=("id",)), AROUND)
     with pytest.raises(Invalid, match=why):
         message(event(payload))

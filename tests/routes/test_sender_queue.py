@@ -33,9 +33,7 @@ def database(make_databases: Callable[..., str]) -> str:
 
 
 def outgoing(payload: Any, *destinations: str, headers: dict[str, str] | None = None) -> Outgoing:
-    return Outgoing(
-        route_id="r1", client="app", destinations=destinations or ("hub",), headers=headers or {}, payload=dumps(payload)
-    )
+    return Outgoing(client="app", destinations=destinations or ("hub",), headers=headers or {}, payload=dumps(payload))
 
 
 class ToQueue(SenderEnd):

@@ -72,7 +72,7 @@ def _attempt(route: Route, around: Around, plugins: Registry) -> tuple[CompiledR
     work = _Compiling(plugins, around)
     work.check(("receiver",), Kind.RECEIVER, route.receiver)
     steps = [work.filter(n, use) for n, use in enumerate(route.filter_chain)]
-    message = work.sender(route.id, route.sender)
+    message = work.sender(route.sender)
     work.check_delivery(route)
     if work.wrong or message is None:
         return None, work.wrong
@@ -95,11 +95,11 @@ class _Compiling:
         name = f"{key_text(place)} {use.plugin}" + (f" ({use.name})" if use.name else "")
         return Step(name, made, use.on_error) if made else None
 
-    def sender(self, route: str, use: PluginUse) -> Message | None:
+    def sender(self, use: PluginUse) -> Message | None:
         plugin = self._plugins.sender(use.plugin)
         if not self.check(("sender",), Kind.SENDER, use) or plugin is None:
             return None
-        return self._made(("sender",), lambda: plugin.message(use.config, route, self._around))
+        return self._made(("sender",), lambda: plugin.message(use.config, self._around))
 
     def check_delivery(self, route: Route) -> None:
         plugin = self._plugins.sender(route.sender.plugin)

@@ -43,7 +43,6 @@ class Event(msgspec.Struct, frozen=True):
 class Outgoing(msgspec.Struct, frozen=True, kw_only=True):
     """One message for the send queue: the sender's interface ends here, writing it is the runner's work."""
 
-    route_id: str
     client: str
     destinations: tuple[str, ...]
     headers: dict[str, str]

@@ -21,7 +21,7 @@ from typing import Any, Generic, TypeVar
 
 from trunkline.core.errors import Invalid
 from trunkline.routes.compile import NOWHERE, CompiledRoute, compile_route
-from trunkline.routes.event import Event, Outgoing
+from trunkline.routes.event import Event
 from trunkline.routes.model import Route
 from trunkline.routes.needs import Needs, key_reader, needs_of
 from trunkline.routes.paths import Path
@@ -34,21 +34,28 @@ MAX_SHAPES = 32
 
 
 class _Shaped(Generic[R]):
-    """The routes of one shape."""
+    """The routes of one shape. Where one route alone wants a key, a tuple holds it: a large table has a hundred thousand such
+    keys, and no event's look-up finds theirs in a cache."""
 
     def __init__(self, shape: Shape) -> None:
         self.read: Callable[[Event], Any] = key_reader(shape)
         self.keys: dict[R, Hashable] = {}
-        self.takers: dict[Hashable, dict[R, None]] = {}
+        self.takers: dict[Hashable, tuple[R] | dict[R, None]] = {}
 
     def add(self, route: R, values: tuple[object, ...]) -> None:
         key = self.keys[route] = values[0] if len(values) == 1 else values
-        self.takers.setdefault(key, {})[route] = None
+        others = self.takers.get(key)
+        if isinstance(others, dict):
+            others[route] = None
+        else:
+            self.takers[key] = (route,) if others is None else {others[0]: None, route: None}
 
     def discard(self, route: R) -> None:
         key = self.keys.pop(route)
-        del self.takers[key][route]
-        if not self.takers[key]:
+        takers = self.takers[key]
+        if isinstance(takers, dict) and len(takers) > 1:
+            del takers[route]
+        else:
             del self.takers[key]
 
     def __len__(self) -> int:
@@ -121,14 +128,22 @@ class MatchIndex(Generic[R]):
     def residual(self) -> Iterator[R]:
         return chain(self._open, *(shaped.keys for shaped in self._waiting.values()))
 
-    def batches(self, events: list[Event]) -> dict[R, list[Event]]:
-        """For each route that may take some of the events: those, in their order."""
-        batches: dict[R, list[Event]] = dict.fromkeys(self.residual(), events)
+    def found(self, events: Iterable[Event]) -> Iterator[tuple[Event, Iterable[R]]]:
+        """Events with the routes that they were found to have what is needed for. A route gets its events in their order, and
+        those of one shape follow each other; routes of the residual are not among them."""
         for shaped in self._found.values():
             read, takers = shaped.read, shaped.takers
             for event in events:
-                for route in takers.get(read(event), ()):
-                    batches.setdefault(route, []).append(event)
+                routes = takers.get(read(event))
+                if routes is not None:
+                    yield event, routes
+
+    def batches(self, events: list[Event]) -> dict[R, list[Event]]:
+        """For each route that may take some of the events: those, in their order."""
+        batches: dict[R, list[Event]] = dict.fromkeys(self.residual(), events)
+        for event, routes in self.found(events):
+            for route in routes:
+                batches.setdefault(route, []).append(event)
         return batches
 
 
@@ -141,10 +156,12 @@ class RouteTable:
         for number, route in enumerate(self.routes):
             self._index.add(number, needs_of(route.config.filter_chain))
 
-    def route(self, events: list[Event]) -> list[Outgoing]:
-        """All that the table makes of the events; raises `Invalid` when a route refuses one of them."""
+    def route(self, events: list[Event]) -> list[tuple[str, Any]]:
+        """All messages that the table makes of the events, each with its route's id. Raises `Invalid` when a route
+        refuses one of them."""
         batches = self._index.batches(events)
-        return [out for number in sorted(batches) for out in self.routes[number].run(batches[number])]
+        running = [(self.routes[number], batches[number]) for number in sorted(batches)]
+        return [(route.id, message) for route, batch in running for message in route.run(batch)]
 
     def candidates(self, event: Event) -> Iterator[int]:
         """Numbers of the indexed routes that may take the event; those of the residual come on top."""

@@ -3,6 +3,8 @@
 N1  Only filters that neither change events nor do anything else with them are looked through: matches and `pass`. So an
     event without what is needed is surely dropped by one of them, before anybody has told a fault or counted something.
 N2  A need is a path and the key of the one value it must have there; values that a match calls equal have equal keys.
+N3  A match that asks for texts at paths and for nothing else is said in full by its needs: texts have equal keys only where
+    they are equal. Whatever was found by its needs gets through.
 """
 
 from __future__ import annotations
@@ -41,6 +43,32 @@ def needs_of(chain: Sequence[PlacedFilter]) -> Needs:
     first = takewhile(lambda placed: placed.plugin in _LOOKED_THROUGH, chain)
     found = dict(need for placed in first if isinstance(placed.config, MatchConfig) for need in _needs(placed.config))
     return {path: found[path] for path in sorted(found, key=str)}
+
+
+def said_in_full(chain: Sequence[PlacedFilter], needs: Needs) -> frozenset[int]:
+    """Places of the filters that let pass whatever has these needs of the chain."""
+    first = takewhile(lambda placed: placed.plugin in _LOOKED_THROUGH, chain)
+    return frozenset(
+        n
+        for n, placed in enumerate(first)
+        if isinstance(placed.config, MatchConfig)
+        and _asks_for_texts_only(placed.config)
+        and all(needs.get(path) == key for path, key in _needs(placed.config))
+    )
+
+
+def _asks_for_texts_only(config: MatchConfig) -> bool:
+    return (
+        (config.mode, config.matcher, config.patterns_logic) == ("allow", "pattern", "and")
+        and config.comparison is None
+        and all(map(_is_texts, config.wanted))
+    )
+
+
+def _is_texts(pattern: Any) -> bool:
+    if isinstance(pattern, dict):
+        return bool(pattern) and all(map(_is_texts, pattern.values()))
+    return isinstance(pattern, str) and pattern != ANYTHING
 
 
 def written(needs: Needs) -> list[Any]:

@@ -77,13 +77,16 @@ class StatefulFilter(ABC):
 
 @dataclass(frozen=True)
 class FilterPlugin(Generic[C]):
-    """`blocking`: it may wait (for another process), so it is called in a thread."""
+    """`blocking`: it may wait (for another process), so it is called in a thread. `pure`: what comes of an event depends on
+    that event, the configuration and the clock, and nothing else is done: one call may serve equal filters of several
+    routes."""
 
     name: str
     config: type[C]
     compile: Callable[[C, Around], Filter]
     stateful: bool = False
     blocking: bool = False
+    pure: bool = False
 
 
 class Runs(StrEnum):
@@ -110,13 +113,13 @@ class ReceiverPlugin(Generic[C]):
 Message = Callable[[Event], Any]
 
 
-def _the_event(config: object, route: str, around: Around) -> Message:
+def _the_event(config: object, around: Around) -> Message:
     return lambda event: event
 
 
 @dataclass(frozen=True)
 class SenderPlugin(Generic[C]):
-    """`message`: (configuration, the route's id, around) → what becomes of an event that left the chain before it is sent; the
+    """`message`: (configuration, around) → what becomes of an event that left the chain before it is sent; the
     event itself if there is nothing to prepare. It raises `Invalid` for an event that cannot be sent. `sends`: its type, by
     which a message that was kept as JSON is read again. `once`: it can send one effectively once (N5 of
     `trunkline.routes.ends`). `spread`: several processes may send by it at once, so that Spark's tasks do; `bulk`: how they do
@@ -125,7 +128,7 @@ class SenderPlugin(Generic[C]):
     name: str
     config: type[C]
     runs: Runs
-    message: Callable[[C, str, Around], Message] = _the_event
+    message: Callable[[C, Around], Message] = _the_event
     sends: type = Event
     open: OpenSender | None = None
     once: bool = False

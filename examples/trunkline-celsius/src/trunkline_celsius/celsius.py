@@ -38,4 +38,4 @@ def compile_celsius(config: CelsiusConfig, around: Around) -> Filter:
     return celsius
 
 
-CELSIUS = FilterPlugin("celsius", CelsiusConfig, compile_celsius)
+CELSIUS = FilterPlugin("celsius", CelsiusConfig, compile_celsius, pure=True)

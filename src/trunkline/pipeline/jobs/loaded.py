@@ -13,17 +13,17 @@ from functools import cached_property
 from typing import Any
 
 from trunkline.core.collector import collector_at_rest
+from trunkline.pipeline.jobs.programs import Program, Programs
 from trunkline.pipeline.jobs.receivers import Receiver, ReceiverReader
 from trunkline.pipeline.jobs.settings import JobSettings
 from trunkline.pipeline.jobs.stored import Connection, Member, changes, goes_on
 from trunkline.routes.chain import Chain
 from trunkline.routes.compile import CompiledRoute
-from trunkline.routes.event import Event
 from trunkline.routes.index import MatchIndex
 from trunkline.routes.local.keeping import LaneName
 from trunkline.routes.local.opening import key_of, name_of
 from trunkline.routes.making import making_at
-from trunkline.routes.needs import read
+from trunkline.routes.needs import Needs, read
 from trunkline.routes.plugin import Around, SenderPlugin
 from trunkline.routes.registry import Registry, registry
 from trunkline.routes.route import DeliveryMode, PluginUse
@@ -38,12 +38,20 @@ class LoadedRoute:
     `cut`: the place of its first filter that remembers: from there on the driver goes on. `spread`: tasks send its messages
     themselves. `sure`: what cannot be sent is kept for another try. `label`: what ids of its messages are made with."""
 
+    __slots__ = ("__dict__", "__weakref__", "hash", "label", "program")  # what every event looks at lies together
+
     def __init__(
-        self, member: Member, receiver: Receiver, compile: Callable[[Member], CompiledRoute], plugins: Registry
-    ) -> None:
+        self, member: Member, receiver: Receiver, compile: Callable[[Member], CompiledRoute], plugins: Registry,
+        programs: Programs,
+    ) -> None:  # fmt: skip
         self.member, self.receiver = member, receiver
         self.hash, self.label = member.hash, str(member.key)
-        self._compile, self._plugins = compile, plugins
+        self.program: Program | None = None
+        self._compile, self._plugins, self._programs = compile, plugins, programs
+
+    @cached_property
+    def needs(self) -> Needs:
+        return read(self.member.needs)
 
     @cached_property
     def compiled(self) -> CompiledRoute:
@@ -52,6 +60,11 @@ class LoadedRoute:
     @cached_property
     def chain(self) -> Chain:
         return self.compiled.chain
+
+    def programmed(self) -> Program:
+        """Once; from then on it is `program`."""
+        self.program = self._programs.of(self.compiled, self.needs)
+        return self.program
 
     @cached_property
     def cut(self) -> int | None:
@@ -122,6 +135,7 @@ class Loaded:
         self.receivers: dict[str, Receiver] = {}
         self._indexes: dict[str, MatchIndex[LoadedRoute]] = {}
         self._group, self._plugins = settings.group, plugins or registry()
+        self.programs = Programs(self._plugins)
         self._reader = ReceiverReader(settings, self._plugins)
         around = Around({"site": settings.site}, now, self.said.count, self.said.log)
         self._compile = making_at(Workshop(self._plugins, around, lambda: settings.secrets), "").compile
@@ -144,12 +158,11 @@ class Loaded:
                 self.join(one)
         self.revision = revision
 
-    def batches(self, receiver: str, events: list[Event]) -> dict[LoadedRoute, list[Event]]:
-        """For each route of the receiver that may take some of the events: those."""
-        return self._indexes[receiver].batches(events)
+    def index(self, receiver: str) -> MatchIndex[LoadedRoute]:
+        return self._indexes[receiver]
 
     def made(self, member: Member) -> LoadedRoute:
-        return LoadedRoute(member, self._reader.of(member), self._compiled, self._plugins)
+        return LoadedRoute(member, self._reader.of(member), self._compiled, self._plugins, self.programs)
 
     def _compiled(self, member: Member) -> CompiledRoute:
         compiled: CompiledRoute = self._compile(RouteConfig(member.key, member.hash, member.body, {}, 0, 0.0, 0.0))
@@ -161,7 +174,7 @@ class Loaded:
         self.routes[route.hash] = route
         name = route.receiver.name
         self.receivers[name] = route.receiver
-        self._indexes.setdefault(name, MatchIndex()).add(route, read(route.member.needs))
+        self._indexes.setdefault(name, MatchIndex()).add(route, route.needs)
 
     def _leave(self, hash: str) -> None:
         route = self.routes.pop(hash, None)

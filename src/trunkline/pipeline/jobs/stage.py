@@ -1,7 +1,8 @@
 """The routing stage: events of a receiver through all its routes in one pass, wherever they were read.
 
-S1  The match index finds the routes, and each runs its own filters over its part of a batch: the same closures that a node
-    runs (`trunkline.routes`). What becomes of an event is the same, and has the same id.
+S1  The match index finds the routes, and filters run over their part of a batch: the same closures that a node runs
+    (`trunkline.routes`), those of equal routes once for all (`programs`). What becomes of an event is the same, and has the
+    same id.
 S2  A chain is cut at its first filter that remembers. What comes there goes to the driver, in its order.
 S3  Messages of senders that several processes may use at once are sent right here, in the order of each route. What could not
     be sent, and what comes behind it, is told to be kept (H33); so is everything of a route that had something waiting
@@ -12,7 +13,9 @@ S4  What a filter gives back (`onError: fail`), and what a plugin's defect costs
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence, Set
+from itertools import chain
 from typing import Any, Protocol
 
 import msgspec
@@ -21,8 +24,9 @@ import structlog
 from trunkline.core.errors import Invalid
 from trunkline.pipeline.jobs.loaded import Loaded, LoadedRoute
 from trunkline.pipeline.jobs.outcomes import Outcome, RouteCount, TaskCounts, Told
+from trunkline.pipeline.jobs.programs import Program, Takers
 from trunkline.pipeline.jobs.receivers import Receiver
-from trunkline.routes.chain import MAX_REASON, ErrorPolicy, Fault
+from trunkline.routes.chain import MAX_REASON, ErrorPolicy, Fault, Ran
 from trunkline.routes.ends import Sendable, Undelivered
 from trunkline.routes.event import Event
 from trunkline.routes.local.keeping import MESSAGE, SENDER
@@ -30,7 +34,7 @@ from trunkline.routes.local.lane import BEHIND
 
 AT_ONCE = 1_000  # messages of a sender that are handed over together
 GATHER, MOST_CHUNKS = 4, 8
-"""Events per route that are waited for: a route's filters cost as much for one as for some. And what fits a worker."""
+"""Events per program that are waited for: its filters cost as much for one as for some. And what fits a worker."""
 _POLICIES = {ErrorPolicy.DEAD_LETTER: Told.DEAD, ErrorPolicy.FAIL: Told.FAILED}
 
 log = structlog.get_logger(__name__)
@@ -68,7 +72,8 @@ class Stage:
     ) -> None:  # fmt: skip
         self._loaded, self._deliver, self._waiting, self._now = loaded, deliver, waiting, now
         self._at_driver = at_driver
-        self._counts: dict[str, RouteCount] = {}
+        self._counts: dict[LoadedRoute, RouteCount] = {}
+        self._passed: Counter[LoadedRoute] = Counter()
         self._events = 0
         self._told: list[Outcome] = []
         self._outgoing: dict[str, list[Item]] = {}
@@ -79,29 +84,82 @@ class Stage:
         self._events += len(events)
         waiting = self._gathered.setdefault(receiver.name, [])
         waiting.append(events)
-        if len(waiting) == MOST_CHUNKS or sum(map(len, waiting)) >= GATHER * len(self._loaded.routes):
+        if len(waiting) == MOST_CHUNKS or sum(map(len, waiting)) >= GATHER * len(self._loaded.programs):
             self._route(receiver.name)
 
     def _route(self, receiver: str) -> None:
-        gathered = self._gathered.pop(receiver)
+        gathered, index = self._gathered.pop(receiver), self._loaded.index(receiver)
         events = gathered[0] if len(gathered) == 1 else [event for chunk in gathered for event in chunk]
-        for route, batch in self._loaded.batches(receiver, events).items():
+        alone: dict[LoadedRoute, list[Event]] = dict.fromkeys(index.residual(), events)
+        together: dict[Program, Takers[LoadedRoute]] = {}
+        for event, routes in index.found(events):
+            for route in routes:
+                program = route.program or route.programmed()
+                if program.own:
+                    alone.setdefault(route, []).append(event)
+                elif program in together:
+                    together[program].add(event, route)
+                else:
+                    together[program] = Takers(event, route)
+        for route, batch in alone.items():
             self.run(route, batch)
+        for program, takers in together.items():
+            self._run_together(program, takers)
 
     def run(self, route: LoadedRoute, batch: list[Event]) -> None:
         """Through all filters, or up to the first that remembers."""
         ran = route.chain.run(batch, last=route.cut)
-        out, counts = ran.out, self.count(route)
+        self._ran(route, batch, ran.out, ran.faults)
+
+    def _ran(self, route: LoadedRoute, batch: Sequence[Event], out: Sequence[Event], faults: Sequence[Fault]) -> None:
+        counts, numbers = self.count(route), dict[str, int]()
         counts.received += len(batch)
-        numbers: dict[str, int] = {}
-        if ran.faults or len(out) != len(batch):
-            counts.dropped += _dropped(batch, out, ran.faults)
-            self.faults(route, ran.faults, numbers)
+        if faults or len(out) != len(batch):
+            counts.dropped += _dropped(batch, out, faults)
+            self.faults(route, faults, numbers)
         if route.cut is not None:
             for event in out:
                 self._event(route, event)
         elif out:
             self.messages(route, out, numbers)
+
+    def _run_together(self, program: Program, takers: Takers[LoadedRoute]) -> None:
+        """The same for routes of one program. Where one message came of each event, they are written in one go."""
+        ran = program.chain.run(takers.events)
+        if not ran.faults and [event.source for event in ran.out] == [event.source for event in takers.events]:
+            self._messages_together(program, ran.out, takers.routes)
+        else:
+            self._ran_apart(takers, ran)
+
+    def _ran_apart(self, takers: Takers[LoadedRoute], ran: Ran) -> None:
+        routes = takers.by_source()
+        out: dict[LoadedRoute, list[Event]] = {}
+        faults: dict[LoadedRoute, list[Fault]] = {}
+        for event in ran.out:
+            for route in routes[event.source]:
+                out.setdefault(route, []).append(event)
+        for fault in ran.faults:
+            for route in routes[fault.event.source]:
+                faults.setdefault(route, []).append(fault)
+        for route, batch in takers.by_route().items():
+            self._ran(route, batch, out.get(route, ()), faults.get(route, ()))
+
+    def _messages_together(self, program: Program, events: Sequence[Event], takers: Sequence[tuple[LoadedRoute, ...]]) -> None:
+        make, one, items = program.message, takers[0][0], list[Item]()
+        once = one.once
+        for event, routes in zip(events, takers, strict=True):
+            source = event.source
+            of, at = source.id, source.at
+            for route in routes:
+                id = f"{of}:{route.label}:0"
+                try:
+                    message = make(event)
+                except Exception as error:
+                    self._no_message(route, event, id, error)
+                else:
+                    items.append(Item(route, Sendable(id, message, once), of, at))
+        self._passed.update(chain.from_iterable(takers))
+        self._hand_over(one, items)
 
     def messages(self, route: LoadedRoute, events: Sequence[Event], numbers: dict[str, int], named: str = "") -> None:
         """Events that left the filters. `numbers`: how many messages and letters became of source events before, by their ids.
@@ -120,9 +178,14 @@ class Stage:
             else:
                 items.append(Item(route, Sendable(id, message, once), source.id, source.at))
         self.count(route).matched += len(events)
-        if self._waiting and route.sure and route.hash in self._waiting:
-            self.tell(items, Told.KEEP, BEHIND)
-        elif route.spread or self._at_driver:
+        self._hand_over(route, items)
+
+    def _hand_over(self, route: LoadedRoute, items: list[Item]) -> None:
+        """Of this route, or of several with the same sender and delivery mode."""
+        if self._waiting and route.sure:
+            self.tell([item for item in items if item.route.hash in self._waiting], Told.KEEP, BEHIND)
+            items = [item for item in items if item.route.hash not in self._waiting]
+        if route.spread or self._at_driver:
             self.send(route, items)
         else:
             self.tell(items, Told.MESSAGE)
@@ -139,7 +202,7 @@ class Stage:
         self.settle(sent, unsent)
         yield from self._told
         custom, lines = self._loaded.said.take()
-        told = TaskCounts(self._events, self._counts, custom, lines)
+        told = TaskCounts(self._events, self._counted(), custom, lines)
         yield Outcome(Told.COUNTS, content=msgspec.json.encode(told))
 
     def settle(self, sent: Sequence[Item], unsent: Sequence[Unsent]) -> None:
@@ -167,10 +230,17 @@ class Stage:
             self._told.append(Outcome(what, item.route.hash, id, item.source, SENDER, why[:MAX_REASON], content, item.came))
 
     def count(self, route: LoadedRoute) -> RouteCount:
-        counts = self._counts.get(route.hash)
+        counts = self._counts.get(route)
         if counts is None:
-            counts = self._counts[route.hash] = RouteCount()
+            counts = self._counts[route] = RouteCount()
         return counts
+
+    def _counted(self) -> dict[str, RouteCount]:
+        for route, passed in self._passed.items():
+            counts = self.count(route)
+            counts.received += passed
+            counts.matched += passed
+        return {route.hash: counts for route, counts in self._counts.items()}
 
     def send(self, route: LoadedRoute, items: Sequence[Item]) -> None:
         name = route.sender_name

@@ -14,4 +14,4 @@ def compile_block(config: BlockConfig, around: Around) -> Filter:
     return lambda batch, faults: []
 
 
-BLOCK = FilterPlugin("block", BlockConfig, compile_block)
+BLOCK = FilterPlugin("block", BlockConfig, compile_block, pure=True)

@@ -53,4 +53,4 @@ def _value(json: bytes | str, path: object) -> Any:
         raise Unusable(f"{path}: what it holds is not JSON: {error}") from None
 
 
-DECODE = FilterPlugin("decode", DecodeConfig, compile_decode)
+DECODE = FilterPlugin("decode", DecodeConfig, compile_decode, pure=True)

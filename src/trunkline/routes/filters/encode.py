@@ -36,4 +36,4 @@ def compile_encode(config: EncodeConfig, around: Around) -> Filter:
     return changing(code, f"{code.value(encode)}({code.read(path)})", target(config.to_path, config.from_path))
 
 
-ENCODE = FilterPlugin("encode", EncodeConfig, compile_encode)
+ENCODE = FilterPlugin("encode", EncodeConfig, compile_encode, pure=True)

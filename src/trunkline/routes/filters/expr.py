@@ -187,4 +187,4 @@ def _first_line(error: object) -> str:
     return next(iter(str(error).splitlines()), "")
 
 
-EXPR = FilterPlugin("expr", ExprConfig, compile_expr)
+EXPR = FilterPlugin("expr", ExprConfig, compile_expr, pure=True)

@@ -103,4 +103,4 @@ _remembered_fnv = lru_cache(maxsize=_FNV_REMEMBERED)(_fnv)
 
 _ALGORITHMS: Mapping[str, Callable[..., Any]] = {"md5": hashlib.md5, "sha1": hashlib.sha1, "sha256": hashlib.sha256}
 
-HASH = FilterPlugin("hash", HashConfig, compile_hash)
+HASH = FilterPlugin("hash", HashConfig, compile_hash, pure=True)

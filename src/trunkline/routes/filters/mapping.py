@@ -110,4 +110,4 @@ def _entry(entry: MapEntry, around: Around) -> tuple[Read, Read, Read]:
     return compile_tree(entry.from_, around.constants), holds, compile_tree(entry.to, around.constants)
 
 
-MAPPING = FilterPlugin("mapping", MappingConfig, compile_mapping)
+MAPPING = FilterPlugin("mapping", MappingConfig, compile_mapping, pure=True)

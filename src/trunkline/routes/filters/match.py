@@ -108,6 +108,6 @@ _MATCHERS: Mapping[str, Callable[[Code, MatchConfig, Around], str]] = {
     "comparisonTree": _comparison,
 }
 
-MATCH = FilterPlugin("match", MatchConfig, compile_match)
-FILTER = FilterPlugin("filter", MatchConfig, compile_match)
-DENY = FilterPlugin("deny", DenyConfig, compile_match)
+MATCH = FilterPlugin("match", MatchConfig, compile_match, pure=True)
+FILTER = FilterPlugin("filter", MatchConfig, compile_match, pure=True)
+DENY = FilterPlugin("deny", DenyConfig, compile_match, pure=True)

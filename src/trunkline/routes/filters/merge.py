@@ -61,4 +61,4 @@ def merged(new: Any, old: Any) -> Any:
     return new if old is None else old
 
 
-MERGE = FilterPlugin("merge", MergeConfig, compile_merge)
+MERGE = FilterPlugin("merge", MergeConfig, compile_merge, pure=True)

@@ -52,4 +52,4 @@ def _modified(event: Event, places: list[tuple[Read, Write]], case: Callable[[st
     return event
 
 
-MODIFY = FilterPlugin("modify", ModifyConfig, compile_modify)
+MODIFY = FilterPlugin("modify", ModifyConfig, compile_modify, pure=True)

@@ -19,4 +19,4 @@ def compile_pass(config: PassConfig, around: Around) -> Filter:
     return everything
 
 
-PASS = FilterPlugin("pass", PassConfig, compile_pass)
+PASS = FilterPlugin("pass", PassConfig, compile_pass, pure=True)

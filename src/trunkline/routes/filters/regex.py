@@ -98,4 +98,4 @@ def _group(name: str, regex: re.Pattern[str]) -> int:
     return number
 
 
-REGEX = FilterPlugin("regex", RegexConfig, compile_regex)
+REGEX = FilterPlugin("regex", RegexConfig, compile_regex, pure=True)

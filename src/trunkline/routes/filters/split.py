@@ -34,4 +34,4 @@ def compile_split(config: SplitConfig, around: Around) -> Filter:
     return split
 
 
-SPLIT = FilterPlugin("split", SplitConfig, compile_split)
+SPLIT = FilterPlugin("split", SplitConfig, compile_split, pure=True)

@@ -88,4 +88,4 @@ def _inside(event: Event, value: Any) -> Event:
     return Event(value, event.metadata, event.source)
 
 
-TRANSFORM = FilterPlugin("transform", TransformConfig, compile_transform)
+TRANSFORM = FilterPlugin("transform", TransformConfig, compile_transform, pure=True)

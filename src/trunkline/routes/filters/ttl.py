@@ -46,4 +46,4 @@ def compile_ttl(config: TtlConfig, around: Around) -> Filter:
     return ttl
 
 
-TTL = FilterPlugin("ttl", TtlConfig, compile_ttl)
+TTL = FilterPlugin("ttl", TtlConfig, compile_ttl, pure=True)

@@ -34,4 +34,4 @@ def compile_unwrap(config: UnwrapConfig, around: Around) -> Filter:
     return unwrap
 
 
-UNWRAP = FilterPlugin("unwrap", UnwrapConfig, compile_unwrap)
+UNWRAP = FilterPlugin("unwrap", UnwrapConfig, compile_unwrap, pure=True)

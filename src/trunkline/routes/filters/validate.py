@@ -60,4 +60,4 @@ def _first_mistake(check: Any, value: Any) -> str:
     return f"{error.json_path[1:]}: {said}"
 
 
-VALIDATE = FilterPlugin("validate", ValidateConfig, compile_validate)
+VALIDATE = FilterPlugin("validate", ValidateConfig, compile_validate, pure=True)

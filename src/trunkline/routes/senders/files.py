@@ -36,9 +36,9 @@ class Line(msgspec.Struct, frozen=True):
     json: str
 
 
-def compile_line(config: FilesSenderConfig, route_id: str, around: Around) -> Callable[[Event], Line]:
+def compile_line(config: FilesSenderConfig, around: Around) -> Callable[[Event], Line]:
     folder_of = compile_tree(config.folder, around.constants)
-    what = f"route {route_id}: file"
+    what = "file"
 
     def send(event: Event) -> Line:
         if config.format == "parquet" and not (isinstance(event.payload, dict) and event.payload):

@@ -76,8 +76,8 @@ class Request(msgspec.Struct, frozen=True):
     body: str | None = None
 
 
-def compile_request(config: HttpSenderConfig, route_id: str, around: Around) -> Callable[[Event], Request]:
-    what = f"route {route_id}: request"
+def compile_request(config: HttpSenderConfig, around: Around) -> Callable[[Event], Request]:
+    what = "request"
     for name in config.headers:
         if not _HEADER.fullmatch(name):
             raise Invalid(f"header {name!r}", "it cannot be a name", "use letters, digits and -")

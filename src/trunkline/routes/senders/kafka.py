@@ -58,11 +58,11 @@ class Record(msgspec.Struct, frozen=True):
     modulo: bool = False
 
 
-def compile_record(config: KafkaSenderConfig, route_id: str, around: Around) -> Callable[[Event], Record]:
+def compile_record(config: KafkaSenderConfig, around: Around) -> Callable[[Event], Record]:
     key_of = None if config.key is None else compile_tree(config.key, around.constants)
     partition_of = None if config.partition_path is None else reader(event_path(config.partition_path))
     fixed = None if config.partition < 0 else config.partition
-    what = f"route {route_id}: record for {config.topic}"
+    what = f"record for {config.topic}"
 
     def send(event: Event) -> Record:
         value, key = json_of(what, event.payload), None if key_of is None else key_of(event)

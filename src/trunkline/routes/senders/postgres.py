@@ -58,9 +58,9 @@ class Row(msgspec.Struct, frozen=True):
     key: str = ""
 
 
-def compile_row(config: PostgresSenderConfig, route_id: str, around: Around) -> Callable[[Event], Row]:
+def compile_row(config: PostgresSenderConfig, around: Around) -> Callable[[Event], Row]:
     columns = compile_tree(config.columns, around.constants) if config.columns else None
-    what = f"route {route_id}: row for {config.table}"
+    what = f"row for {config.table}"
 
     def send(event: Event) -> Row:
         row = event.payload if columns is None else columns(event)

@@ -33,7 +33,7 @@ class QueueConfig(RouteModel):
     )
 
 
-def compile_queue(config: QueueConfig, route_id: str, around: Around) -> Callable[[Event], Outgoing]:
+def compile_queue(config: QueueConfig, around: Around) -> Callable[[Event], Outgoing]:
     """Headers and destinations are evaluated on the event as it entered the chain; the payload is what left it.
 
     An event without what a header or a destination refers to is refused: `Invalid`, and nothing of its batch is sent.
@@ -43,26 +43,25 @@ def compile_queue(config: QueueConfig, route_id: str, around: Around) -> Callabl
 
     def send(event: Event) -> Outgoing:
         return Outgoing(
-            route_id=route_id,
             client=config.client,
-            destinations=_sites(route_id, destinations(event.origin)),
-            headers={name: text_of(f"route {route_id}: header {name}", value) for name, value in headers(event.origin).items()},
-            payload=json_of(f"route {route_id}: payload", event.payload).encode(),
+            destinations=_sites(destinations(event.origin)),
+            headers={name: text_of(f"header {name}", value) for name, value in headers(event.origin).items()},
+            payload=json_of("payload", event.payload).encode(),
         )
 
     return send
 
 
-def _sites(route_id: str, values: list[Any]) -> tuple[str, ...]:
+def _sites(values: list[Any]) -> tuple[str, ...]:
     """A template may give one site or a list of them; each site once."""
     flat = [site for value in values for site in (value if isinstance(value, list) else [value])]
     for site in flat:
         if not isinstance(site, str):
-            raise Invalid(f"route {route_id}: destination {site!r}", "it is not a text", "send an event that names a site")
+            raise Invalid(f"destination {site!r}", "it is not a text", "send an event that names a site")
         if site != ALL_SITES:
             check_name("site", site)
     if not flat:
-        raise Invalid(f"route {route_id}", "its destinations are empty", "send an event that names a site")
+        raise Invalid("destinations", "there are none", "send an event that names a site")
     return tuple(dict.fromkeys(flat))
 
 

@@ -30,8 +30,8 @@ class Entry(msgspec.Struct, frozen=True):
     event: str
 
 
-def compile_entry(config: RedisSenderConfig, route_id: str, around: Around) -> Callable[[Event], Entry]:
-    return lambda event: Entry(json_of(f"route {route_id}: payload", event.payload))
+def compile_entry(config: RedisSenderConfig, around: Around) -> Callable[[Event], Entry]:
+    return lambda event: Entry(json_of("payload", event.payload))
 
 
 async def _open(config: RedisSenderConfig, place: Place) -> Sending:

@@ -8,9 +8,9 @@ from typing import Any
 
 import httpx
 import pytest
+
 from memory_node import bearing, is_problem, token
 from memory_routes import PASSWORD, RoutedInstance, T, routed, simple, with_tenant
-
 from routes_in_memory import UnsteadyStorage
 from trunkline.core.clock import ManualClock
 from trunkline.core.config import Role

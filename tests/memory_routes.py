@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import httpx
-from memory_node import MemoryNode, client_over
 
+from memory_node import MemoryNode, client_over
 from routes_in_memory import NEVER
 from trunkline.core.clock import SystemClock
 from trunkline.core.mistakes import Mistakes
