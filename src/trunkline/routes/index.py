@@ -15,7 +15,7 @@ routes are the residual, which every event visits.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Any, Generic, TypeVar
 
@@ -128,15 +128,12 @@ class MatchIndex(Generic[R]):
     def residual(self) -> Iterator[R]:
         return chain(self._open, *(shaped.keys for shaped in self._waiting.values()))
 
-    def found(self, events: Iterable[Event]) -> Iterator[tuple[Event, Iterable[R]]]:
+    def found(self, events: Sequence[Event]) -> Iterator[tuple[Event, Iterable[R]]]:
         """Events with the routes that they were found to have what is needed for. A route gets its events in their order, and
         those of one shape follow each other; routes of the residual are not among them."""
         for shaped in self._found.values():
-            read, takers = shaped.read, shaped.takers
-            for event in events:
-                routes = takers.get(read(event))
-                if routes is not None:
-                    yield event, routes
+            takers = list(map(shaped.takers.get, map(shaped.read, events)))
+            yield from ((event, routes) for event, routes in zip(events, takers, strict=True) if routes is not None)
 
     def batches(self, events: list[Event]) -> dict[R, list[Event]]:
         """For each route that may take some of the events: those, in their order."""

@@ -73,7 +73,7 @@ class Stage:
         self._loaded, self._deliver, self._waiting, self._now = loaded, deliver, waiting, now
         self._at_driver = at_driver
         self._counts: dict[LoadedRoute, RouteCount] = {}
-        self._passed: Counter[LoadedRoute] = Counter()
+        self._passed: list[Sequence[tuple[LoadedRoute, ...]]] = []
         self._events = 0
         self._told: list[Outcome] = []
         self._outgoing: dict[str, list[Item]] = {}
@@ -158,7 +158,7 @@ class Stage:
                     self._no_message(route, event, id, error)
                 else:
                     items.append(Item(route, Sendable(id, message, once), of, at))
-        self._passed.update(chain.from_iterable(takers))
+        self._passed.append(takers)
         self._hand_over(one, items)
 
     def messages(self, route: LoadedRoute, events: Sequence[Event], numbers: dict[str, int], named: str = "") -> None:
@@ -236,7 +236,7 @@ class Stage:
         return counts
 
     def _counted(self) -> dict[str, RouteCount]:
-        for route, passed in self._passed.items():
+        for route, passed in Counter(chain.from_iterable(chain.from_iterable(self._passed))).items():
             counts = self.count(route)
             counts.received += passed
             counts.matched += passed
