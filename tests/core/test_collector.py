@@ -6,7 +6,7 @@ import gc
 
 import pytest
 
-from trunkline.core.collector import MANY, collector_at_rest, patient_collector
+from trunkline.core.collector import LASTING, MANY, collector_at_rest, patient_collector
 
 
 def test_it_rests_while_many_things_are_made() -> None:
@@ -27,6 +27,18 @@ def test_it_goes_on_after_an_error() -> None:
 def test_for_a_few_things_it_is_left_alone() -> None:
     with collector_at_rest(MANY - 1):
         assert gc.isenabled()
+
+
+def test_a_very_large_table_is_left_out_of_later_searches() -> None:
+    try:
+        with collector_at_rest(LASTING - 1):
+            pass
+        assert gc.get_freeze_count() == 0
+        with collector_at_rest(LASTING):
+            table = [[number] for number in range(LASTING)]
+        assert gc.get_freeze_count() >= len(table)
+    finally:
+        gc.unfreeze()
 
 
 def test_events_that_come_and_go_start_no_search_in_a_process_that_serves() -> None:

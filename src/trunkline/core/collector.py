@@ -9,6 +9,9 @@ from contextlib import contextmanager
 
 MANY = 1_000
 """Of fewer things the search costs nothing worth speaking of."""
+LASTING = 10_000
+"""So many that later searches leave out whatever is there by then: one through a hundred thousand routes stops a process for
+longer than a lease lasts. What of it is dropped later goes all the same, unless it is a cycle."""
 PATIENCE = (50_000, 20, 10)
 """More new things than a thousand events under way are made of: so their coming and going starts no search. Cycles that wait
 for one take some megabytes."""
@@ -30,4 +33,11 @@ def collector_at_rest(things: int = MANY) -> Iterator[None]:
     try:
         yield
     finally:
+        leave_out(things)
         gc.enable()
+
+
+def leave_out(things: int) -> None:
+    """`things` were made that stay."""
+    if things >= LASTING:
+        gc.freeze()

@@ -19,7 +19,7 @@ import structlog
 
 from trunkline.core.backoff import Backoff
 from trunkline.core.clock import Clock
-from trunkline.core.collector import collector_at_rest
+from trunkline.core.collector import collector_at_rest, leave_out
 from trunkline.routes.keys import RouteKey
 from trunkline.routes.live import LiveRoutes
 from trunkline.routes.looking import Looked, Looks
@@ -95,6 +95,7 @@ class Repairs:
         _readable(await self._looks.look([key for key in missing if key not in configs]))
         self._live.table.end_scan(number)
         self.last = Repaired(scan.revision, {}, {}, self._clock.wall())
+        leave_out(len(bodies))
 
     async def repair(self) -> Repaired:
         async with self._one:

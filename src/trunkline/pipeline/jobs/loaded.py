@@ -150,7 +150,6 @@ class Loaded:
             self.receivers.clear()
             self._indexes.clear()
         came, went = changes(conn, self._group, self.revision, revision)
-        conn.rollback()
         with collector_at_rest(len(came)):
             for hash in went:
                 self._leave(hash)

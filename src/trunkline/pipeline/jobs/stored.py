@@ -22,7 +22,7 @@ import psycopg
 from psycopg.types.json import Jsonb
 
 from trunkline.core.errors import Retryable, Terminal
-from trunkline.core.jsoncodec import dumps
+from trunkline.core.jsoncodec import dumps, loads
 from trunkline.db.lease import Grant
 from trunkline.routes.keys import RouteKey, Tenant
 from trunkline.routes.local.outbox import HOLD_SECONDS, Row
@@ -48,11 +48,11 @@ DELETE FROM pipeline.job_route r WHERE r.reader_group = %(group)s AND r.until <=
    AND NOT EXISTS (SELECT FROM pipeline.job_state s WHERE s.reader_group = r.reader_group AND s.hash = r.hash)
 """
 _ALL = """
-SELECT hash, org, app, id, body, needs FROM pipeline.job_route
+SELECT hash, org, app, id, body::text, needs::text FROM pipeline.job_route
  WHERE reader_group = %(group)s AND since <= %(to)s AND (until IS NULL OR until > %(to)s) ORDER BY since, hash
 """
 _CAME = """
-SELECT hash, org, app, id, body, needs FROM pipeline.job_route
+SELECT hash, org, app, id, body::text, needs::text FROM pipeline.job_route
  WHERE reader_group = %(group)s AND since > %(at)s AND since <= %(to)s AND (until IS NULL OR until > %(to)s)
  ORDER BY since, hash
 """
@@ -60,7 +60,8 @@ _WENT = """
 SELECT hash FROM pipeline.job_route WHERE reader_group = %(group)s AND since <= %(at)s AND until > %(at)s AND until <= %(to)s
 """
 _ONE = """
-SELECT hash, org, app, id, body, needs FROM pipeline.job_route WHERE reader_group = %s AND hash = %s ORDER BY since DESC LIMIT 1
+SELECT hash, org, app, id, body::text, needs::text FROM pipeline.job_route
+ WHERE reader_group = %s AND hash = %s ORDER BY since DESC LIMIT 1
 """
 _BEFORE = """
 SELECT b.hash FROM pipeline.job_route a JOIN pipeline.job_route b
@@ -139,11 +140,11 @@ def change(conn: Connection, group: str, came: Sequence[Member], went: Collectio
     """Gives the revision from which on they are there, and not there; the caller commits, fenced."""
     if not came and not went:
         return stands(conn, group)[0]
+    rows = [(m.hash, *_key(m.key), dumps(m.body).decode(), dumps(m.needs).decode()) for m in came]
     row = conn.execute(_RAISE, (group,)).fetchone()
     assert row is not None, "the group has begun"
     revision: int = row[0]
     conn.execute(_END, (revision, group, [*went, *(m.hash for m in came)]))
-    rows = [(m.hash, *_key(m.key), dumps(m.body).decode(), dumps(m.needs).decode()) for m in came]
     if rows:
         conn.execute(_ADD, (group, revision, *([*column] for column in zip(*rows, strict=True))))
     conn.execute(_FORGET, {"group": group, "upto": revision - 2 * KEEP_CHANGES})
@@ -162,10 +163,13 @@ def goes_on(conn: Connection, group: str, at: int, to: int) -> bool:
 
 
 def changes(conn: Connection, group: str, at: int, to: int) -> tuple[list[Member], list[str]]:
-    """What came and what went between two revisions; from the beginning if `at` is 0."""
+    """What came and what went between two revisions; from the beginning if `at` is 0. No transaction is left open, for a
+    large table takes its time to be made."""
     asked = {"group": group, "at": at, "to": to}
-    came = list(_members(conn.execute(_CAME if at else _ALL, asked)))
-    return came, [hash for (hash,) in conn.execute(_WENT, asked)] if at else []
+    came = conn.execute(_CAME if at else _ALL, asked).fetchall()
+    went = conn.execute(_WENT, asked).fetchall() if at else []
+    conn.rollback()
+    return list(_members(came)), [hash for (hash,) in went]
 
 
 def member(conn: Connection, group: str, hash: str) -> Member | None:
@@ -194,8 +198,9 @@ def _key(key: RouteKey) -> tuple[str, str, str]:
     return key.tenant.org, key.tenant.app, key.id
 
 
-def _members(rows: Iterable[tuple[str, str, str, str, Body, Any]]) -> Iterator[Member]:
-    return (Member(hash, RouteKey(Tenant(org, app), id), body, needs) for hash, org, app, id, body, needs in rows)
+def _members(rows: Iterable[tuple[str, str, str, str, str, str]]) -> Iterator[Member]:
+    for hash, org, app, id, body, needs in rows:
+        yield Member(hash, RouteKey(Tenant(org, app), id), loads(body), loads(needs))
 
 
 def inherit_lanes(conn: Connection, group: str) -> None:
