@@ -13,7 +13,7 @@ from harness import Result
 from jobparts.place import event, route
 from trunkline.pipeline.session import Spark
 
-CHUNK, ROUNDS = 5_000, 3
+CHUNK, ROUNDS = 5_000, 5
 
 
 def _task(routes: int, events: int, bodies: Any) -> Any:
