@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from pathlib import Path
 
 import psycopg
@@ -26,10 +25,11 @@ def dsn(make_database: Callable[..., str]) -> str:
 
 
 @pytest.fixture
-def bridge(dsn: str, topics: Topics, tmp_path: Path) -> Iterator[BridgeProcess]:
-    bridge = BridgeProcess(tmp_path / "bridge", dsn, topics)
-    yield bridge
-    bridge.close()
+def pair(dsn: str, topics: Topics, tmp_path: Path) -> Iterator[list[BridgeProcess]]:
+    made = [BridgeProcess(tmp_path / name, dsn, topics) for name in "ab"]
+    yield made
+    for one in made:
+        one.close()
 
 
 def run_up_to_a_point(fleet: Fleet, bridge: BridgeProcess, rng: random.Random) -> None:
@@ -51,36 +51,14 @@ def require_end(fleet: Fleet, bridge: BridgeProcess) -> None:
     fleet.require_end()
 
 
-@pytest.mark.timeout(480)  # four starts of a driver
-def test_g1_a_bridge_killed_at_3_points_ends_where_one_message_after_the_other_would(
-    bridge: BridgeProcess, dsn: str, topics: Topics
-) -> None:
+def killed_again_and_again(dsn: str, topics: Topics, pair: list[BridgeProcess], kills: int) -> None:
+    """The next one starts as a standby beside the one that is killed. At every second kill its lease is free at once, so that
+    what the killed driver left running meets its successor; at the others it lapses."""
     rng = random.Random()
     fleet = Fleet(dsn, topics, 3, rng)
-    for _ in range(3):
-        bridge.start()
-        fleet.send(20)
-        eventually(bridge.is_ready, 120, bridge.log)
-        run_up_to_a_point(fleet, bridge, rng)
-        bridge.kill()
-    bridge.start()
-    require_end(fleet, bridge)
-
-
-@pytest.mark.soak
-@pytest.mark.timeout(3 * 3600)
-def test_g1_a_bridge_killed_at_many_points_ends_where_one_message_after_the_other_would(
-    dsn: str, topics: Topics, tmp_path: Path, stack: ExitStack
-) -> None:
-    """200, or SOAK_KILLS. The next one starts as a standby beside the one that is killed. At every second kill its lease
-    is free at once, so that what the killed driver left running meets its successor; at the others it lapses."""
-    rng = random.Random()
-    fleet = Fleet(dsn, topics, 3, rng)
-    holder, standby = (BridgeProcess(tmp_path / name, dsn, topics) for name in "ab")
-    stack.callback(holder.close)
-    stack.callback(standby.close)
+    holder, standby = pair
     holder.start()
-    for number in range(int(os.environ.get("SOAK_KILLS", "200"))):
+    for number in range(kills):
         fleet.send(20)
         eventually(holder.is_ready, 120, holder.log)
         standby.start()
@@ -90,6 +68,22 @@ def test_g1_a_bridge_killed_at_many_points_ends_where_one_message_after_the_othe
             free_the_lease(dsn)
         holder, standby = standby, holder
     require_end(fleet, holder)
+
+
+@pytest.mark.timeout(900)  # eleven starts of a driver
+def test_g1_a_bridge_killed_at_10_points_ends_where_one_message_after_the_other_would(
+    dsn: str, topics: Topics, pair: list[BridgeProcess]
+) -> None:
+    killed_again_and_again(dsn, topics, pair, 10)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3 * 3600)
+def test_g1_a_bridge_killed_at_many_points_ends_where_one_message_after_the_other_would(
+    dsn: str, topics: Topics, pair: list[BridgeProcess]
+) -> None:
+    """200, or SOAK_KILLS."""
+    killed_again_and_again(dsn, topics, pair, int(os.environ.get("SOAK_KILLS", "200")))
 
 
 def free_the_lease(dsn: str) -> None:

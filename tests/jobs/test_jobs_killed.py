@@ -64,11 +64,11 @@ def free_the_leases(dsn: str) -> None:
         conn.execute("UPDATE site.lease SET expires_at = '-infinity' WHERE name LIKE 'routes:%'")
 
 
-@pytest.mark.timeout(480)  # four starts of a driver
-def test_g7_routes_of_a_pipeline_that_is_killed_at_3_points_lose_nothing(
+@pytest.mark.timeout(900)  # eleven starts of a driver
+def test_g7_routes_of_a_pipeline_that_is_killed_at_10_points_lose_nothing(
     site: str, topics: Topics, pair: list[PipelineProcess]
 ) -> None:
-    killed_again_and_again(Flow(site, topics), pair, 3)
+    killed_again_and_again(Flow(site, topics), pair, 10)
 
 
 @pytest.mark.soak
