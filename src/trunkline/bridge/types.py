@@ -130,8 +130,8 @@ class Types(Mapping[str, BundleType]):
         if bundle.mode is not declared.mode:
             raise Invalid(what, f"its mode is {bundle.mode}", f"send it as {declared.mode}")
         _check_dependency(what, declared, bundle.dependency)
-        versions = [bundle.version, *([bundle.dependency.version] if bundle.dependency else [])]
-        if any(max(v.incarnation, v.generation, bundle.value or 0) > LARGEST for v in versions):
+        version, needs = bundle.version, bundle.dependency.version if bundle.dependency else bundle.version
+        if max(version.incarnation, version.generation, needs.incarnation, needs.generation, bundle.value or 0) > LARGEST:
             raise Invalid(what, "a version above 2^63 cannot be kept", "count from the unix time, not from more")
         if declared.mode is not Mode.COMPLETE and len(bundle.id.encode()) > LONGEST_ID:
             raise Invalid(what, f"its id has more than {LONGEST_ID} bytes", "send a UUID")

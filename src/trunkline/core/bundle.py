@@ -22,6 +22,7 @@ none, by a generation that begins again at 0. In a dependency the incarnation 0 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from enum import StrEnum
 
@@ -32,6 +33,7 @@ from trunkline.core.ids import check_name
 
 SPEC_VERSION = "1.0"
 LARGEST = 2**63 - 1  # what a bigint of Postgres holds
+_TWO_NUMBERS = re.compile(r"([0-9]{1,19})\.([0-9]{1,19})")
 
 
 AUTO = "auto"
@@ -60,12 +62,13 @@ class Version(msgspec.Struct, frozen=True, array_like=True, order=True):
 
     @classmethod
     def parse(cls, text: str) -> Version:
+        found = _TWO_NUMBERS.fullmatch(text)
+        if found is not None and max(version := (int(found[1]), int(found[2]))) <= LARGEST:
+            return cls(*version)
         incarnation, _, generation = text.partition(".")
         if not (incarnation.isascii() and incarnation.isdigit() and generation.isascii() and generation.isdigit()):
             raise Invalid(f"version {text[:60]!r}", "it is not <incarnation>.<generation>", "send two whole numbers")
-        if any(len(number) > 19 or int(number) > LARGEST for number in (incarnation, generation)):
-            raise Invalid(f"version {text[:60]!r}", f"it has a number above {LARGEST}", "send numbers of 63 bits")
-        return cls(int(incarnation), int(generation))
+        raise Invalid(f"version {text[:60]!r}", f"it has a number above {LARGEST}", "send numbers of 63 bits")
 
 
 class Dependency(msgspec.Struct, frozen=True, array_like=True):
@@ -124,7 +127,7 @@ class Bundle(msgspec.Struct, frozen=True, kw_only=True):
         return self.version if self.value is None else Version(self.version.incarnation, self.value)
 
     def headers(self) -> dict[str, str]:
-        out = {
+        found = {
             "ce_specversion": SPEC_VERSION,
             "ce_id": self.id,
             "ce_source": self.source,
@@ -134,11 +137,15 @@ class Bundle(msgspec.Struct, frozen=True, kw_only=True):
             "ce_incarnation": AUTO if self.version.incarnation == UNTOLD else str(self.version.incarnation),
             "ce_generation": str(self.version.generation),
         }
-        more = (
-            ("ce_value", self.value), ("ce_dependency", self.dependency), ("ce_session", self.session or None),
-            ("ce_chunk", self.chunk),
-        )  # fmt: skip
-        return out | {name: str(value) for name, value in more if value is not None}
+        if self.value is not None:
+            found["ce_value"] = str(self.value)
+        if self.dependency is not None:
+            found["ce_dependency"] = str(self.dependency)
+        if self.session:
+            found["ce_session"] = self.session
+        if self.chunk is not None:
+            found["ce_chunk"] = str(self.chunk)
+        return found
 
 
 _REQUIRED = ("ce_id", "ce_source", "ce_type", "ce_mode", "ce_incarnation", "ce_generation")
@@ -146,8 +153,8 @@ _REQUIRED = ("ce_id", "ce_source", "ce_type", "ce_mode", "ce_incarnation", "ce_g
 
 def parse_bundle(headers: Mapping[str, str], data: bytes, sender: str) -> Bundle:
     """The bundle of a message that `sender` was authenticated to send; raises `Invalid` and nothing else."""
-    missing = [name for name in _REQUIRED if not headers.get(name)]
-    if missing:
+    if not all(map(headers.get, _REQUIRED)):
+        missing = [name for name in _REQUIRED if not headers.get(name)]
         raise Invalid("bundle", f"no header {', '.join(missing)}", "send CloudEvents attributes as ce_ headers")
     if headers["ce_source"] != sender:
         raise Invalid("bundle", f"its source {headers['ce_source']!r} is not its sender {sender!r}", "send as yourself")

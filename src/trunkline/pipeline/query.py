@@ -27,6 +27,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from trunkline.core.backoff import Backoff
 from trunkline.core.clock import Clock
+from trunkline.core.collector import collector_at_rest
 from trunkline.core.errors import Invalid, Retryable, Terminal, TrunklineError
 from trunkline.core.jsoncodec import loads
 
@@ -111,7 +112,8 @@ class BatchQuery:
             self._taking_since = time.monotonic()
             try:
                 self._require_running()
-                self._take(batch)
+                with collector_at_rest():
+                    self._take(batch)
             finally:
                 self._taking_since = None
 

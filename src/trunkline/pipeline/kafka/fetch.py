@@ -19,6 +19,8 @@ from trunkline.pipeline.kafka.clients import Config
 # `consume` waits for all of them or for the time, so the time is what an end costs.
 _AT_ONCE = 1_000
 _WAIT_SECONDS = 0.005
+# Behind the ends of their pieces: so many may come before the client is told to fetch no more of those partitions.
+_MOST_STRAYS = 500
 # The client goes on trying by itself; how long it may is our patience.
 _PASSING = {KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE, KafkaError._TIMED_OUT}
 
@@ -42,11 +44,14 @@ CONSUMER: Config = {
 def fetch(consumer: Consumer, pieces: Sequence[Piece], patience_seconds: float) -> Iterator[list[Message]]:
     left = {(topic, partition): end for topic, partition, _, end in pieces}
     consumer.assign([TopicPartition(topic, partition, first) for topic, partition, first, _ in pieces])
-    heard = time.monotonic()
+    heard, strays, idle = time.monotonic(), 0, list[Place]()
     while left:
-        records, done = _sort_out(consumer.consume(_AT_ONCE, _WAIT_SECONDS), left)
-        if done and left:  # or the records behind their ends fill the queue
-            consumer.incremental_unassign([TopicPartition(topic, partition) for topic, partition in done])
+        came = consumer.consume(_AT_ONCE, _WAIT_SECONDS)
+        records, done = _sort_out(came, left)
+        strays, idle = strays + sum(message.error() is None for message in came) - len(records), idle + done
+        if idle and left and strays > _MOST_STRAYS:  # or they fill the queue
+            consumer.incremental_unassign([TopicPartition(topic, partition) for topic, partition in idle])
+            strays, idle = 0, []
         if records:
             yield records
         now = time.monotonic()
