@@ -76,10 +76,13 @@ async def test_2_without_free_descriptors_links_live_on_and_accepting_comes_back
     other.endpoint.set_targets(to(one))
     await linked(one, other)
     host, port = one.address.rsplit(":", 1)
-    with socket.socket() as waiting, capture_logs() as logs:
-        waiting.setblocking(False)
+    with contextlib.ExitStack() as stack, capture_logs() as logs:
+        # what other threads of this process close meanwhile lets some of them in
+        *_, waiting = strangers = [stack.enter_context(socket.socket()) for _ in range(10)]
         with no_free_descriptors():
-            await asyncio.get_running_loop().sock_connect(waiting, (host, int(port)))
+            for one_of_them in strangers:
+                one_of_them.setblocking(False)
+                await asyncio.get_running_loop().sock_connect(one_of_them, (host, int(port)))
             await eventually(lambda: one.endpoint.accept_errors >= 2)
             await exchange(one, other, b"undisturbed")
         assert [entry["event"] for entry in logs if entry["log_level"] == "error"] == ["cannot accept"]
