@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Generic, TypeVar
-from weakref import WeakValueDictionary
+from weakref import WeakSet, WeakValueDictionary
 
 from trunkline.routes.canonical import content_hash
 from trunkline.routes.chain import Chain
@@ -39,23 +39,26 @@ class Programs:
 
     def __init__(self, plugins: Registry) -> None:
         self._plugins = plugins
-        self._made: WeakValueDictionary[str, Program] = WeakValueDictionary()
+        self._shared: WeakValueDictionary[str, Program] = WeakValueDictionary()
+        self._own: WeakSet[Program] = WeakSet()
 
     def __len__(self) -> int:
-        return len(self._made)
+        return len(self._shared) + len(self._own)
 
     def of(self, compiled: CompiledRoute, needs: Needs) -> Program:
         route, steps = compiled.config, compiled.chain.steps
         if not all(map(self._pure, route.filter_chain)):
-            return Program(compiled.chain, compiled.message, own=True)
+            own = Program(compiled.chain, compiled.message, own=True)
+            self._own.add(own)
+            return own
         decided = said_in_full(route.filter_chain, needs)
         left = [None if n in decided else use for n, use in enumerate(route.filter_chain)]
         tenant, shape = str(route.key.tenant), list(map(str, needs))
         name = content_hash([tenant, shape, left, route.sender, route.delivery_mode])
-        program = self._made.get(name)
+        program = self._shared.get(name)
         if program is None:
             chain = Chain([step for n, step in enumerate(steps) if n not in decided])
-            program = self._made[name] = Program(chain, compiled.message)
+            program = self._shared[name] = Program(chain, compiled.message)
         return program
 
     def _pure(self, use: PluginUse) -> bool:
