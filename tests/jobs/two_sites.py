@@ -14,6 +14,7 @@ import psycopg
 import yaml
 
 from trunkline.core.config import ProcessConfig
+from trunkline.core.errors import Retryable
 from trunkline.core.ids import NodeId
 from trunkline.db.embedded import free_port
 from trunkline.net.authority import issue, make_ca
@@ -82,7 +83,10 @@ class TwoSites:
         for run in self._runs.values():
             if run.done():
                 run.result()
-        return all(check.ok for node in self.nodes.values() for check in node.checks())
+        try:
+            return all(check.ok for node in self.nodes.values() for check in node.checks())
+        except Retryable:  # its run has not begun, or something holds it up
+            return False
 
     def _know_each_other(self) -> bool:
         return all(self._known(config["database"]) >= self._configs.keys() for config in self._configs.values())
@@ -93,5 +97,8 @@ class TwoSites:
             return {name for (name,) in conn.execute("SELECT name FROM queues.site")}
 
     def _checks(self) -> list[str]:
-        found = [(site, check) for site, node in self.nodes.items() for check in node.checks()]
+        try:
+            found = [(site, check) for site, node in self.nodes.items() for check in node.checks()]
+        except Retryable as error:
+            return [str(error)]
         return [f"{site} {check.name}: {check.reason}" for site, check in found if not check.ok]

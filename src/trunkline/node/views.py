@@ -39,22 +39,27 @@ class OnLoop:
             loop.call_soon_threadsafe(_answer, asked, view)
         except RuntimeError:  # it is closed
             raise Retryable("node", "it does not run", "ask again") from None
-        return asked.result(ANSWER_SECONDS)
+        return _answered(asked, ANSWER_SECONDS)
 
     def wait(self, work: Callable[[], Coroutine[Any, Any, _T]], seconds: float) -> _T:
         """What takes its time is done there too; from any other thread."""
         loop = self._loop
         if loop is None or loop.is_closed():
             raise Retryable("node", "it does not run", "ask again")
-        asked = asyncio.run_coroutine_threadsafe(work(), loop)
-        try:
-            return asked.result(seconds)
-        except TimeoutError:
-            asked.cancel()
-            raise Retryable("node", f"no answer within {seconds:g} s", "ask again") from None
+        return _answered(asyncio.run_coroutine_threadsafe(work(), loop), seconds)
+
+
+def _answered(asked: concurrent.futures.Future[_T], seconds: float) -> _T:
+    try:
+        return asked.result(seconds)
+    except TimeoutError:
+        asked.cancel()
+        raise Retryable("node", f"no answer within {seconds:g} s", "ask again") from None
 
 
 def _answer(asked: concurrent.futures.Future[_T], view: Callable[[], _T]) -> None:
+    if not asked.set_running_or_notify_cancel():
+        return  # who asked has gone
     try:
         asked.set_result(view())
     except Exception as error:

@@ -58,7 +58,7 @@ class Application:
         self.site, self.hub, self.dsn, self.node_file = site, hub, dsn, node_file
         self.policy_sites, self.pace = policy_sites, pace
         self.random = Random()
-        self.stop = threading.Event()
+        self.stop, self.last_written = threading.Event(), threading.Event()
         self.status, self.policy, self.readings = QueueClient("status"), QueueClient("policy"), QueueClient(READINGS)
         self.log = structlog.get_logger().bind(site=site)
 
@@ -72,7 +72,7 @@ class Application:
         try:
             self._work()
         finally:
-            self.stop.set()
+            self.last_written.set()
             if poster.ident is not None:
                 poster.join()
 
@@ -161,15 +161,15 @@ class Application:
     # -- alarms, over the node's API
 
     def _post_alarms(self) -> None:
-        """Ends when it was told to stop and nothing is left to post."""
+        """Ends when the last alarm is written and nothing is left to post."""
         done = False
         with httpx.Client(timeout=5, trust_env=False) as http:
             while not done:
                 try:
                     with psycopg.connect(self.dsn, autocommit=True) as conn:
                         while not done:
-                            stopping = self.stop.wait(0.2)
-                            done = self._post_waiting(conn, http) == 0 and stopping
+                            no_more = self.last_written.wait(0.2)
+                            done = self._post_waiting(conn, http) == 0 and no_more
                 except (psycopg.Error, httpx.HTTPError, OSError, json.JSONDecodeError) as error:
                     self.log.info("alarm not taken; trying again", reason=str(error))
                     time.sleep(0.2)
