@@ -23,7 +23,7 @@ async def test_a_loop_that_is_held_up_says_to_ask_again_and_forgets_the_question
 
     def ask() -> None:
         try:
-            with pytest.raises(Retryable, match="no answer within 0.05 s"):
+            with pytest.raises(Retryable, match=r"no answer within 0\.05 s"):
                 on_loop(lambda: asked.append("late"))
         finally:
             gave_up.set()
