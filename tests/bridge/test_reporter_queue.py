@@ -189,6 +189,47 @@ def test_the_hubs_request_is_answered_with_all_there_is_and_anothers_is_not(site
     assert site.conn.execute("SELECT count(*) FROM reporter.wanted").fetchone() == (0,)
 
 
+def test_a_source_that_fails_costs_its_own_type_and_no_thread(site: Site) -> None:
+    """Whatever it raises: its request stays, the types after it are answered, and it is answered when it works again."""
+    site.set("a", "ok")
+    broken = threading.Event()
+    broken.set()
+
+    def unsure(conn: psycopg.Connection[Any]) -> list[dict[str, Any]]:
+        if broken.is_set():
+            conn.execute("SELECT 1 / 0") if len(tried) % 2 else {}["column"]
+        return clusters(conn)
+
+    tried: list[str] = []
+    sources = {"clusters": lambda conn: (tried.append("clusters"), unsure(conn))[1], "managed-clusters": objects}
+    reporter = StatusReporter("berlin", "hub", SHIPPED, sources, full_seconds=FULL)
+    reporter.start(site.conn)
+    before = len(site.sent("clusters"))
+    with reporter.serving(site.dsn):
+        eventually(lambda: len(site.sent("managed-clusters")) == 2 and len(tried) >= 2)
+        site.asked("clusters", "managed-clusters")
+        eventually(lambda: len(site.sent("managed-clusters")) == 4)
+        assert len(site.sent("clusters")) == before
+        broken.clear()
+        eventually(lambda: len(site.sent("clusters")) == before + 1)
+
+
+def test_a_source_that_failed_rests_longer_each_time(site: Site) -> None:
+    tried = 0
+
+    def never(conn: psycopg.Connection[Any]) -> list[Any]:
+        nonlocal tried
+        tried += 1
+        raise KeyError("column")
+
+    reporter = StatusReporter("berlin", "hub", SHIPPED, {"clusters": never}, clock=site.clock)
+    reporter.start(site.conn)
+    for _ in range(60):
+        assert reporter.answer(site.conn) == []
+        site.clock.advance(1)
+    assert 4 <= tried <= 9
+
+
 def test_a_request_taken_before_a_crash_is_answered_after_it(site: Site) -> None:
     site.reporter.answer(site.conn)
     site.asked("clusters")

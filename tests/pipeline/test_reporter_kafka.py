@@ -6,11 +6,13 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
@@ -105,6 +107,33 @@ def test_a_request_on_the_control_topic_is_answered_and_another_sites_is_not(bro
     objects, listed = (loads(bundle.data) for bundle in broker.sent("managed-clusters")[-2:])
     assert objects == {"resync": OBJECTS}
     assert listed == {"resync_metadata": [{"id": "u", "ns": "", "name": "a"}]}
+
+
+def test_a_source_that_fails_costs_its_own_type_and_no_thread(broker: Broker) -> None:
+    """As one that reads a database which is being restarted."""
+    broken = threading.Event()
+    broken.set()
+    tried: list[str] = []
+
+    def unsure() -> list[dict[str, str | int]]:
+        tried.append("clusters")
+        if broken.is_set():
+            raise psycopg.OperationalError("server closed the connection unexpectedly")
+        return ROWS
+
+    control = broker.topics.name("control")
+    sources = {"clusters": unsure, "managed-clusters": lambda: OBJECTS}
+    made = KafkaStatusReporter(broker.topics.bootstrap, "berlin", broker.state, SHIPPED, sources, broker.topics.name("berlin"))
+    asker = KafkaAsker(broker.topics.bootstrap, control, {})
+    with closing(asker), closing(made) as reporter, reporter.serving(control) as serving:
+        assert serving.wait_until_listening(30)
+        eventually(lambda: len(broker.sent("managed-clusters")) == 2 and len(tried) >= 2)
+        asker.ask("berlin", ["clusters", "managed-clusters"], "test", "1")
+        asker.flush()
+        eventually(lambda: len(broker.sent("managed-clusters")) == 4)
+        assert broker.sent("clusters") == []
+        broken.clear()
+        eventually(lambda: len(broker.sent("clusters")) == 1)
 
 
 def test_what_the_brokers_did_not_take_is_made_up_for_under_a_new_version(broker: Broker) -> None:

@@ -6,6 +6,7 @@ Q2  Who sends a type has its row locked until the transaction ends, and the row 
     reads is read after that, so a higher generation never holds older rows.
 Q3  A request of the hub is a row, in the transaction that takes it from the queue; the answer deletes it, in the transaction
     that sends it.
+Q4  A source that fails costs its own type: the request stays, the type is tried again after a while, the others are answered.
 
 In one transaction report bases before what depends on them: rows are locked in that order everywhere.
 """
@@ -23,6 +24,7 @@ import psycopg
 import structlog
 
 from trunkline.bridge.askers import control_client, parse_request
+from trunkline.bridge.pauses import Pauses
 from trunkline.bridge.reporter import FULL_SECONDS, Changes, Composer, Known, Last, Outgoing
 from trunkline.bridge.types import Types
 from trunkline.core.backoff import Backoff
@@ -81,6 +83,7 @@ class StatusReporter:
         self._composer = Composer(site, types, full_seconds)
         self._sources = dict(sources or {})
         self._clock = clock or SystemClock()
+        self._pauses = Pauses(self._clock)
 
     @property
     def client(self) -> str:
@@ -116,18 +119,28 @@ class StatusReporter:
         conn.execute(_WANT, (self._client, [name for name in asked if name in self._sources]))
 
     def answer(self, conn: Connection) -> list[str]:
-        """What was asked for or is due, each in a transaction of its own; bases first. The connection is in autocommit mode."""
+        """What was asked for or is due, each in a transaction of its own; bases first. What is returned was sent.
+        The connection is in autocommit mode."""
         with conn.transaction():
             due = self._due(conn)
             if due:
                 self.wanted(conn, due)
             wanted = {name for (name,) in conn.execute(_WANTED, (self._client,))}
         todo = [name for name in self._composer.to_send(wanted) if name in self._sources]
-        for name in todo:
+        return [name for name in todo if not self._pauses.rests(name) and self._answered(conn, name)]
+
+    def _answered(self, conn: Connection, type_: str) -> bool:
+        try:
             with conn.transaction():
-                self.restore(conn, name)
-                conn.execute(_ANSWERED, (self._client, name))
-        return todo
+                self.restore(conn, type_)
+                conn.execute(_ANSWERED, (self._client, type_))
+        except Exception as error:
+            if conn.closed:
+                raise
+            self._pauses.failed(type_, error)
+            return False
+        self._pauses.worked(type_)
+        return True
 
     def serving(self, dsn: str) -> Serving:
         return Serving(self, dsn)
@@ -223,6 +236,7 @@ class Serving:
                     while not self._stop.wait(LOOK_SECONDS):
                         self._reporter.answer(conn)
                         backoff.success()
-            except (psycopg.Error, TrunklineError) as failure:
+            except Exception as failure:
                 pause = backoff.after_failure()
-                log.warning("report waits", error=in_one_line(failure), retry_seconds=round(pause, 2))
+                defect = None if isinstance(failure, (psycopg.Error, TrunklineError)) else failure
+                log.warning("report waits", error=in_one_line(failure), retry_seconds=round(pause, 2), exc_info=defect)

@@ -5,7 +5,8 @@ F1  The incarnation is in a file that is on disk before the first bundle of the 
 F2  `report` returns when the brokers have the bundle. When they do not say so it raises `Retryable`; the version is used up,
     and the next bundle of the type is sent whatever it holds. After a delta or hybrid change that may be lost all there is
     follows, as if the hub had asked for it.
-F3  A bundle is not part of any transaction of the application: report after its commit. What a crash leaves unsent goes out
+F3  A source that fails costs its own type: it stays wanted and is tried again after a while, the others are answered.
+F4  A bundle is not part of any transaction of the application: report after its commit. What a crash leaves unsent goes out
     with the next start.
 """
 
@@ -14,6 +15,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import closing
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -22,12 +24,13 @@ import structlog
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from trunkline.bridge.askers import parse_request
+from trunkline.bridge.pauses import Pauses
 from trunkline.bridge.reporter import FULL_SECONDS, Changes, Composer, Known, Last, Outgoing, forgotten, next_incarnation
 from trunkline.bridge.types import Types
 from trunkline.bridge.wishes import to_ask
 from trunkline.core.bundle import Version
 from trunkline.core.clock import Clock, SystemClock
-from trunkline.core.errors import Invalid, Retryable
+from trunkline.core.errors import Invalid, Retryable, TrunklineError
 from trunkline.core.jsoncodec import dumps, loads
 from trunkline.pipeline.kafka.clients import configuration
 from trunkline.pipeline.kafka_records import Records
@@ -85,6 +88,7 @@ class KafkaStatusReporter:
         self._incarnation = raise_incarnation(state, self._clock.wall())
         self._sent: dict[str, Last] = {}
         self._wanted: set[str] = set()
+        self._pauses = Pauses(self._clock)
         self._lock = threading.RLock()
         self._records = Records(bootstrap, self._client, delivery_seconds)
 
@@ -111,16 +115,24 @@ class KafkaStatusReporter:
             self._wanted |= {name for name in self._composer.to_send(list(types) or self._sources) if name in self._sources}
 
     def answer(self) -> list[str]:
-        """Sends all there is of what was asked for or is due; bases first."""
+        """Sends all there is of what was asked for or is due; bases first. What is returned was sent."""
         with self._lock:
             now = self._clock.wall()
             self._wanted |= {name for name in self._sources if self._composer.is_due(self._known(name), now)}
             todo = [name for name in self._composer.to_send(self._wanted) if name in self._sources]
-            for name in todo:
-                self._send(name, self._composer.restore(name, self._read(name), self._known(name), self._clock.wall()))
-                self._wanted.discard(name)
-            self._wanted.clear()
-            return todo
+            self._wanted = set(todo)
+            return [name for name in todo if not self._pauses.rests(name) and self._answered(name)]
+
+    def _answered(self, type_: str) -> bool:
+        try:
+            sent = self._composer.restore(type_, self._read(type_), self._known(type_), self._clock.wall())
+        except Exception as error:
+            self._pauses.failed(type_, error)
+            return False
+        self._pauses.worked(type_)
+        self._send(type_, sent)
+        self._wanted.discard(type_)
+        return True
 
     def serving(self, control: str = "status-control") -> Serving:
         return Serving(self, self._bootstrap, control, self._site, self._client)
@@ -186,14 +198,13 @@ class Serving:
     def _run(self) -> None:
         pause = 0.0
         while not self._stop.wait(pause):
-            consumer = Consumer(self._config)
             try:
-                self._listen(consumer)
-            except (KafkaException, Retryable, Invalid) as error:
+                with closing(Consumer(self._config)) as consumer:
+                    self._listen(consumer)
+            except Exception as error:
                 pause = RETRY_SECONDS
-                log.warning("report waits", error=str(error), retry_seconds=pause)
-            finally:
-                consumer.close()
+                defect = None if isinstance(error, (KafkaException, TrunklineError)) else error
+                log.warning("report waits", error=str(error), retry_seconds=pause, exc_info=defect)
 
     def _listen(self, consumer: Consumer) -> None:
         consumer.assign(self._ends(consumer))
