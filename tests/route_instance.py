@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import random
+import signal
 import sys
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
@@ -178,6 +180,10 @@ class Answers:
 
     async def _lose(self, delta: object) -> None:
         self._lost += 1
+
+    async def dies_after_a_change(self) -> None:
+        """Killed when the next change is committed, before anybody is told of it."""
+        self._manager._publish = lambda changes: os.kill(os.getpid(), signal.SIGKILL)
 
     async def heard(self) -> int:
         return int(self._manager._syncer.counts.heard)

@@ -128,7 +128,7 @@ class RouteSite:
         return started
 
     def _start(self, name: str, routing: dict[str, Any]) -> InstanceProcess:
-        places = {"storage": self.where, "sync": self.where, "repair_seconds": 3600.0}
+        places = {"storage": self.where, "sync": self.where, "repair_seconds": 3600.0, "look_seconds": 3600.0}
         config = {"site": self.name, "node": name, "database": self.dsn, "routing": {**places, **routing}}
         instance = self.instances[name] = InstanceProcess(name, self._folder, config)
         return instance

@@ -295,6 +295,18 @@ class StorageSuite:
         third = (await storage.scan()).revision
         assert (await storage.scan()).removed == {key("a"): third, key("b"): second}
 
+    async def test_h41_what_is_newer_than_a_revision_is_told_with_its_removals(self, storage: Storage) -> None:
+        await storage.change([put("a"), put("b"), put("c")])
+        before = (await storage.scan()).revision
+        assert await storage.newer(before) == Scan(before, [], {})
+        await storage.change([put("b", 2)])
+        await storage.change([Remove(key("c")), put("d")])
+        scan = await storage.scan()
+        newer = await storage.newer(before)
+        assert (newer.revision, hashes(newer)) == (scan.revision, {at: hashes(scan)[at] for at in (key("b"), key("d"))})
+        assert newer.removed == {key("c"): scan.revision}
+        assert await storage.newer(scan.revision) == Scan(scan.revision, [], {})
+
     async def test_rule_s4_an_old_removal_is_forgotten_after_a_scan_has_told_it(self, place: Place) -> None:
         async with opened(place, remember=0) as forgetful:
             await forgetful.change([put("a"), put("b")])

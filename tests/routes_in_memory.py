@@ -24,7 +24,7 @@ from trunkline.routes.sync.memory import MemoryHub, MemorySyncer
 
 TENANT = Tenant("myorg", "myapp")
 PLUGINS = ("debug", "nop")
-NEVER = Pace(seconds=100_000.0)
+NEVER = Pace(seconds=100_000.0, look=100_000.0)
 
 
 def key(id: str) -> RouteKey:

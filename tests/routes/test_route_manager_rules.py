@@ -131,12 +131,26 @@ async def test_a_repair_comes_by_itself_and_reports_what_it_repaired() -> None:
         assert second.live() == {h(): 1}
 
 
+async def test_h41_a_removal_that_nobody_told_of_is_seen_by_the_next_look() -> None:
+    async with site_of(I1, I2, pace=Pace(seconds=100_000.0, look=0.02)) as site:
+        second = site.instances[I2]
+        for id in "xy":
+            await site.instances[I1].manager.add(TENANT, route(), id)
+        await site.agrees()
+        second.syncer.deaf = True
+        await site.instances[I1].manager.remove(key("x"))
+        await site.instances[I1].manager.add(TENANT, route("new"), "y")
+        await site.agrees()
+        assert second.live() == {h("new"): 1}
+        assert second.manager.repairs.done == 0
+
+
 @pytest.mark.parametrize(("chance", "pause"), [(0.0, 270.0), (0.5, 300.0), (1.0, 330.0)])
 async def test_repairs_of_several_instances_are_spread_around_five_minutes(chance: float, pause: float) -> None:
     live = LiveRoutes(RecordingRunner(), compile, rests_outside(""))
     storage = MemoryStorage()
     repairs = Repairs(storage, live, Looks(storage, live), ManualClock(), lambda: chance, Pace())
-    assert repairs._pause() == pytest.approx(pause)
+    assert repairs._pause(300.0) == pytest.approx(pause)
 
 
 async def test_l4_a_configuration_that_does_not_start_is_tried_once_for_all_its_ids(site: Site) -> None:

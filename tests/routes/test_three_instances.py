@@ -284,6 +284,24 @@ def test_h41_a_change_while_nobody_listens_is_seen_when_they_do_again(site: Rout
     assert len(site.agree(org)) == 5
 
 
+def test_h41_a_change_whose_publisher_is_killed_before_it_tells_is_seen_within_seconds(site: RouteSite, org: str) -> None:
+    killed, looks = site.start("i7", "i8", region=REGION, look_seconds=0.2)
+    try:
+        for id in ("stays", "goes"):
+            site.any.ask("add", org=org, body=route(org, userId=id, inactive=True), id=id)
+        site.agree(org)
+        killed.ask("dies_after_a_change")
+        with pytest.raises(Refused):
+            killed.ask("add", org=org, body=route(org), id="new")
+        eventually(lambda: set(looks.ask("table", org=org)["ids"]) == {"stays", "goes", "new"}, why=looks.log)
+        assert "new" not in site.any.ask("table", org=org)["ids"]
+    finally:
+        site.instances.pop("i7").kill()
+        for instance in three(site):
+            instance.ask("repair")
+        site.leave("i8")
+
+
 def hang_up(site: RouteSite) -> None:
     """Ends the connections over which instances listen."""
     if site.where == "postgres":

@@ -75,6 +75,12 @@ class RoutingConfig(Model):
         le=86_400,
         description="how often an instance compares its table with the stored one, a tenth more or less",
     )
+    look_seconds: Number = Field(
+        default=3.0,
+        ge=0.1,
+        le=86_400,
+        description="how often an instance asks for changes that it was not told of, a tenth more or less",
+    )
     event_seconds: Number = Field(
         default=5.0, gt=0, le=3_600, description="an event given over the API that is not done by then counts as failed"
     )

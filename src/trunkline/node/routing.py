@@ -193,7 +193,8 @@ class Routing:
         syncer = syncer_at(routing.sync.reveal(), self._dsn, self.instance.id, self._prefix)
         return RoutingTableManager(
             storage, syncer, runner, making_at(self._workshop, routing.region), self._clock, self._random,
-            Pace(routing.repair_seconds), lambda: [other.id for other in presence.others], tenants.on_delta,
+            Pace(routing.repair_seconds, look=routing.look_seconds), lambda: [other.id for other in presence.others],
+            tenants.on_delta,
         )  # fmt: skip
 
     def _operated(

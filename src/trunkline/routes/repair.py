@@ -5,12 +5,14 @@ R1  A scan only says where to look again. What is different is read once more be
 R2  What it reports is what it changed: a second repair right after it reports nothing.
 R3  What did not start is tried again by every repair, and reported with its reason until it does.
 R4  A repair that fails is repeated soon, with growing pauses.
+R5  Every few seconds it asks for what is newer than the newest revision that it has looked at: whoever changed the storage and
+    died before telling leaves the others behind no longer than that (H41).
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -34,10 +36,12 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True)
 class Pace:
-    """`seconds`: between two repairs, give or take `jitter` of it, so that instances do not scan all at once."""
+    """`seconds`: between two repairs, `look`: between two looks for what is newer; give or take `jitter` of it, so that
+    instances do not ask all at once."""
 
     seconds: float = 300.0
     jitter: float = 0.1
+    look: float = 3.0
 
 
 USUAL_PACE = Pace()
@@ -68,12 +72,12 @@ class Repairs:
         self._one = asyncio.Lock()
         self.reports: list[Repaired] = []
         self.last: Repaired | None = None
-        self.done = self.repaired = 0
+        self.done = self.repaired = self._seen = 0
 
     @property
     def revision(self) -> int:
         """The newest that this instance has heard of."""
-        return max(self._live.table.revision, self.last.revision if self.last is not None else 0)
+        return max(self._live.table.revision, self._seen)
 
     def soon(self) -> None:
         self._soon.set()
@@ -94,6 +98,7 @@ class Repairs:
         await self._looks.take(configs)
         _readable(await self._looks.look([key for key in missing if key not in configs]))
         self._live.table.end_scan(number)
+        self._seen = scan.revision
         self.last = Repaired(scan.revision, {}, {}, self._clock.wall())
         leave_out(len(bodies))
 
@@ -105,17 +110,33 @@ class Repairs:
             self._live.table.end_scan(number)
         return self._report(scan, wrong, looked)
 
+    async def look(self) -> int:
+        """At what is newer than what it has looked at; gives how many routes that changed."""
+        newer = await self._storage.newer(self._seen)
+        wrong = self._live.table.behind(newer)
+        looked = _readable(await self._looks.look(list(wrong)))
+        self._seen = max(self._seen, newer.revision)
+        routes = {key: kind for key, kind in wrong.items() if looked[key].brought.changed}
+        if routes:
+            self._told(Repaired(newer.revision, routes, {}, self._clock.wall()))
+        return len(routes)
+
     async def run(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._repeat(self.repair, self._pace.seconds, self._soon))
+            group.create_task(self._repeat(self.look, self._pace.look, asyncio.Event()))
+
+    async def _repeat(self, do: Callable[[], Awaitable[object]], seconds: float, soon: asyncio.Event) -> None:
         backoff = Backoff(RETRY_FIRST, RETRY_MOST, self._random)
-        pause = self._pause()
+        pause = self._pause(seconds)
         while True:
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._soon.wait(), pause)
-            self._soon.clear()
+                await asyncio.wait_for(soon.wait(), pause)
+            soon.clear()
             try:
-                await self.repair()
+                await do()
                 backoff.success()
-                pause = self._pause()
+                pause = self._pause(seconds)
             except Exception as error:
                 pause = backoff.after_failure()
                 log.warning("the routing table was not compared with the storage", reason=str(error), again_in=pause)
@@ -128,14 +149,18 @@ class Repairs:
         routes = {key: kind for key, kind in wrong.items() if looked[key].brought.changed}
         refused = {key: one.brought.reason for key, one in looked.items() if one.brought.reason}
         repaired = self.last = Repaired(scan.revision, routes, refused, self._clock.wall())
-        self.done, self.repaired = self.done + 1, self.repaired + len(routes)
+        self.done, self._seen = self.done + 1, max(self._seen, scan.revision)
         if routes or refused:
-            log.warning("the routing table was repaired", revision=scan.revision, repaired=len(routes), refused=len(refused))
-            self.reports = [*self.reports[1 - REPORTS :], repaired]
+            self._told(repaired)
         return repaired
 
-    def _pause(self) -> float:
-        return self._pace.seconds * (1 + self._pace.jitter * (2 * self._random() - 1))
+    def _told(self, one: Repaired) -> None:
+        log.warning("the routing table was repaired", revision=one.revision, repaired=one.count, refused=len(one.refused))
+        self.repaired += one.count
+        self.reports = [*self.reports[1 - REPORTS :], one]
+
+    def _pause(self, seconds: float) -> float:
+        return seconds * (1 + self._pace.jitter * (2 * self._random() - 1))
 
 
 def _readable(looked: dict[RouteKey, Looked]) -> dict[RouteKey, Looked]:

@@ -134,6 +134,16 @@ class Table:
                 found[key] = Kind.DIFFERENT
         return found | dict.fromkeys(self._extra(scan, set(listed)), Kind.EXTRA)
 
+    def behind(self, newer: Scan) -> dict[RouteKey, Kind]:
+        """Where the table has not heard of what a part of a scan lists."""
+        put = {line.key: line.revision for line in newer.routes}
+        missed = {key: self._kind(key) for key, revision in put.items() if revision > self._newest(key)}
+        gone = {key for key in newer.removed if key in self.ids or key in self.refused}
+        return missed | {key: Kind.EXTRA for key in gone if newer.removed[key] > self._newest(key)}
+
+    def _kind(self, key: RouteKey) -> Kind:
+        return Kind.DIFFERENT if key in self.ids else Kind.MISSING
+
     def end_scan(self, number: int) -> None:
         """What it had to say is done, so removals that it has seen may be forgotten."""
         self.gone = {key: gone for key, gone in self.gone.items() if gone.scan >= number}

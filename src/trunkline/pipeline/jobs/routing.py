@@ -125,7 +125,7 @@ class PipelineRouting:
         making = making_at(Workshop(self._plugins, around, lambda: config.route_secrets), routing.region)
         syncer = syncer_at(routing.sync.reveal(), self._dsn, self.instance.id, prefix)
         manager = RoutingTableManager(
-            storage, syncer, runner, making, self._clock, self._chance, Pace(routing.repair_seconds),
+            storage, syncer, runner, making, self._clock, self._chance, Pace(routing.repair_seconds, look=routing.look_seconds),
             lambda: [other.id for other in presence.others],
         )  # fmt: skip
         await manager.start()

@@ -121,6 +121,9 @@ class Storage(Protocol):
 
     async def scan(self) -> Scan: ...
 
+    async def newer(self, revision: int) -> Scan:
+        """Of a scan only what is newer than that revision: cheap while nothing is, for it is asked every few seconds (H41)."""
+
     async def change(self, changes: Sequence[Change]) -> dict[RouteKey, RouteConfig]:
         """All of them or, raising `Conflict`, none. Gives the routes as they are now; of removed ones nothing. A `Put` that
         changes nothing keeps its revision, and a `Remove` of what is not there does nothing."""

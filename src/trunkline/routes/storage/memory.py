@@ -64,6 +64,10 @@ class MemoryStorage:
         listed = [Listed(key, route.hash, route.revision) for key, route in self._routes.items()]
         return Scan(self._revision, listed, told)
 
+    async def newer(self, revision: int) -> Scan:
+        listed = [Listed(key, route.hash, route.revision) for key, route in self._routes.items() if route.revision > revision]
+        return Scan(self._revision, listed, {key: gone for key, (gone, _) in self._removed.items() if gone > revision})
+
     async def change(self, changes: Sequence[Change]) -> dict[RouteKey, RouteConfig]:
         written = write_down(changes)
         for change in changes:

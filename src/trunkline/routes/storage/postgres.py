@@ -77,6 +77,7 @@ SELECT place::int, revision, extract(epoch FROM created)::float8, extract(epoch 
 _ONE_MOMENT = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY"
 _REVISION = "SELECT revision, extract(epoch FROM clock_timestamp())::float8 FROM routes.counter"
 _SCAN = "SELECT org, app, id, hash, revision FROM routes.route"
+_NEWER = " WHERE revision > %s"
 _REMOVED = "SELECT org, app, id, revision, extract(epoch FROM removed_at)::float8 FROM routes.removal"
 # It waits for no row: whoever holds one is about to take it out.
 _FORGET = """
@@ -154,6 +155,17 @@ class PostgresStorage:
             if any(at <= now - self._remember for *_, at in removed):
                 await conn.execute(_FORGET, (revision, now - self._remember))
         return Scan(revision, routes, {RouteKey(Tenant(org, app), id): gone for org, app, id, gone, _ in removed})
+
+    async def newer(self, revision: int) -> Scan:
+        (now, _), *_ = await self._rows(_REVISION)
+        if now <= revision:
+            return Scan(now, [], {})
+        async with self._connection() as conn, conn.transaction():
+            await conn.execute(_ONE_MOMENT)
+            (now, _), *_ = await _asked(conn, _REVISION)
+            removed = await _asked(conn, _REMOVED + _NEWER, revision)
+            routes = await _listed(await conn.execute((_SCAN + _NEWER).encode(), [revision]))
+        return Scan(now, routes, {RouteKey(Tenant(org, app), id): gone for org, app, id, gone, _ in removed})
 
     async def change(self, changes: Sequence[Change]) -> dict[RouteKey, RouteConfig]:
         written = await apart(len(changes), write_down, changes)

@@ -154,6 +154,16 @@ class RedisStorage:
         listed, gone = _strings.decode(routes), _strings.decode(removed)
         return await apart((len(listed) + len(gone)) // 2, _scanned, int(revision), listed, gone)
 
+    async def newer(self, revision: int) -> Scan:
+        """Redis cannot ask for a part of a hash: if anything is newer, all is read."""
+        with self._told():
+            now = int(await self._redis.get(self._prefix + "routes:revision") or 0)
+        if now <= revision:
+            return Scan(now, [], {})
+        scan = await self.scan()
+        removed = {key: gone for key, gone in scan.removed.items() if gone > revision}
+        return Scan(scan.revision, [line for line in scan.routes if line.revision > revision], removed)
+
     async def change(self, changes: Sequence[Change]) -> dict[RouteKey, RouteConfig]:
         written = await apart(len(changes), write_down, changes)
         lines = await apart(len(changes), _lines, written)
