@@ -116,6 +116,39 @@ def test_notes_are_on_what_somebody_should_look_at_whatever_the_page(seen: Fille
     )
 
 
+def test_of_a_site_whose_every_message_is_refused_it_is_said_why(filled: FilledBridge) -> None:
+    """A wrong header or key from the first message on: nobody has heard of such a site."""
+    before = filled.aside("munich", None, None, "bundle: no header ce_mode (next: send headers)", mode=None)
+    id = filled.aside("munich", None, None, "bundle: its source 'x' is not its sender 'munich'", mode=None)
+    filled.aside("", None, None, "bundle: its source 'x' is not its sender ''", mode=None)
+    view = over(filled)
+    notes = [note for note in view.status(None, "", 1)["notes"] if note["site"] in ("munich", "")]
+    assert [(note["site"], note["type"], note["kind"]) for note in notes] == [
+        ("", "", "quarantined"), ("", "", "refused"), ("munich", "", "quarantined"), ("munich", "", "refused"),
+    ]  # fmt: skip
+    assert "the key of each record is the name of its site" in notes[1]["words"]
+    assert notes[2]["words"].startswith(
+        "a message that is no bundle (and 1 more) was set aside 3 d ago: bundle: its source 'x'"
+    )
+    assert notes[2]["words"].endswith(f"see `trunkline bridge quarantine show {id}`")
+    found = view.site("munich", None)
+    assert (found["state"], [part["quarantined"]["entries"] for part in found["types"]]) == ("refused", [2])
+    assert view.site("", None)["state"] == "refused"
+    with pytest.raises(NoSuchSite):
+        view.resync("munich", "clusters")
+    for each in (before, id):
+        view.drop(each)
+    with pytest.raises(NoSuchSite):
+        view.site("munich", None)
+
+
+def test_many_refusals_of_one_site_leave_room_for_those_of_others(filled: FilledBridge) -> None:
+    filled.aside("munich", None, None, "bundle: no header ce_mode", mode=None)
+    for _ in range(inspect.MOST_NOTES + 1):
+        filled.aside("oslo", None, None, "bundle: no header ce_mode", mode=None)
+    assert {"munich", "oslo"} <= {note["site"] for note in over(filled).status(None, "", 1)["notes"]}
+
+
 def test_there_are_never_more_than_some_notes_of_a_kind(filled: FilledBridge) -> None:
     many(filled, 50, 4)
     notes = over(filled).status(None, "", 1)["notes"]

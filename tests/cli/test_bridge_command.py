@@ -95,6 +95,19 @@ def test_status_of_one_site_has_its_counters_and_only_its_notes(hub: FilledBridg
     assert document("status", "paris", "--type", "compliance")["types"][0]["type"] == "compliance"
 
 
+def test_of_a_site_whose_every_message_is_refused_the_reason_is_told(copy: FilledBridge) -> None:
+    copy.aside("munich", None, None, "bundle: its source 'muc' is not its sender 'munich' (next: send as yourself)", mode=None)
+    copy.aside("", None, None, "bundle: no header ce_mode", mode=None)
+    lines = told("status")
+    why = "munich: a message that is no bundle was set aside 3 d ago: bundle: its source 'muc' is not its sender 'munich'"
+    assert any(line.startswith(why) for line in lines)
+    assert any(line.startswith("a sender without a name: messages came of which there is no telling whose") for line in lines)
+    first, _, all_of_it, found, *_ = told("status", "munich")
+    assert first == "munich: all of it was refused, last 3 d ago"
+    assert found.startswith(why)
+    assert all_of_it.startswith("munich: no bundle of it was ever taken in: all that came since 3 d was refused. Compare ")
+
+
 def test_a_long_list_of_sites_says_how_to_go_on(hub: FilledBridge) -> None:
     assert told("status", "--limit", "1")[-1] == "more sites: trunkline bridge status --after berlin"
     assert [one["site"] for one in document("status", "--after", "berlin")["sites"]] == ["lyon", "paris"]

@@ -28,7 +28,7 @@ class BridgeSummary(_Shown):
 class NoteShown(_Shown):
     site: str
     type: str = Field(description="empty: it is about the whole site")
-    kind: str = Field(description="silent, waiting, quarantined or resync")
+    kind: str = Field(description="silent, refused, waiting, quarantined or resync")
     words: str = Field(description="what is the matter, for people")
 
 
@@ -76,8 +76,8 @@ class TypeStatusShown(_Shown):
 
 class SiteStatusShown(_Shown):
     site: str
-    transport: str
-    state: str = Field(description="active or silent")
+    transport: str = Field(description="kafka or queues; empty where all was refused")
+    state: str = Field(description="active or silent; of one site also refused: nothing of it was ever taken in")
     first_seen: str
     last_seen: str = Field(description="by the times that its bundles carry")
     silence_seconds: float = Field(description="since then")

@@ -19,6 +19,8 @@ def notes(types: Types, site: Seen) -> Iterator[dict[str, str]]:
     """One for each thing of the site that is not as it should be."""
     if site["state"] == "silent":
         yield _note(site, "", "silent", silent(site))
+    if site["state"] == "refused":
+        yield _note(site, "", "refused", refused(site))
     for part in site["types"]:
         if part["quarantined"]:
             yield _note(site, part["type"], "quarantined", quarantined(part))
@@ -40,6 +42,19 @@ def silent(site: Seen) -> str:
     return (
         f"nothing was heard since {site['last_seen']} ({about(site['silence_seconds'])} ago): it is silent, and its rows are "
         "hidden, not deleted; they come back with its next bundle"
+    )
+
+
+def refused(site: Seen) -> str:
+    since = f"no bundle of it was ever taken in: all that came since {about(site['state_seconds'])} was refused"
+    if not site["site"]:
+        return (
+            "messages came of which there is no telling whose they are: on a topic that sites share, the key of each record is "
+            "the name of its site; `trunkline bridge quarantine ls` has them"
+        )
+    return (
+        f"{since}. Compare what it sends with the headers, the source and the topic or key that a bundle of "
+        f"{site['site']} must have; once one is taken in, this goes"
     )
 
 
@@ -101,6 +116,8 @@ def _until(part: Seen, aside: Seen) -> str:
         return f"It changes rows, so {_RESTORES}"
     if aside["mode"] == Mode.APPEND:
         return "Its rows are missing until it is tried again; all others are there"
+    if not part["type"]:
+        return "Correct what sends it: it was no bundle that the bridge could take"
     return f"{part['version']} stays visible until a newer one comes" if part["version"] else "Nothing of it is visible"
 
 

@@ -56,6 +56,15 @@ SELECT s.site, s.transport, s.state, s.first_seen, s.last_seen, {_AGE.format("s.
   FROM bridge.site s WHERE s.site > %(after)s ORDER BY s.site LIMIT %(most)s
 """
 _NAMED = _SITES.replace("s.site > %(after)s ORDER BY s.site LIMIT %(most)s", "s.site = ANY(%(sites)s) ORDER BY s.site")
+# Names under which nothing but refused messages came; '' is that of messages of which there is no telling whose they are.
+_REFUSED = f"""
+SELECT q.site, '' AS transport, 'refused' AS state, min(q.quarantined_at) AS first_seen, max(q.quarantined_at) AS last_seen,
+       {_AGE.format("max(q.quarantined_at)")} AS silence_seconds, {_AGE.format("min(q.quarantined_at)")} AS state_seconds,
+       NULL::float8 AS staleness_seconds
+  FROM bridge.quarantine q
+ WHERE q.state = 'open' AND q.site = ANY(%(sites)s) AND NOT EXISTS (SELECT FROM bridge.site s WHERE s.site = q.site)
+ GROUP BY q.site ORDER BY q.site
+"""
 _LEDGER = f"""
 SELECT site, type, incarnation, generation, value, event_time, {_AGE.format("applied_at")} AS age_seconds,
        {_AGE.format("event_time")} AS lag_seconds
@@ -88,6 +97,10 @@ SELECT site, type, count(*) AS parts, {_AGE.format("min(arrived_at)")} AS age_se
 _TROUBLED = f"""
 SELECT site FROM (SELECT site FROM bridge.site WHERE state = 'silent' ORDER BY last_seen LIMIT {MOST_NOTES}) x
  UNION SELECT site FROM (SELECT site FROM bridge.quarantine WHERE state = 'open' ORDER BY id DESC LIMIT {MOST_NOTES}) x
+ UNION SELECT site FROM (
+       SELECT site FROM bridge.quarantine q WHERE state = 'open'
+          AND NOT EXISTS (SELECT FROM bridge.site s WHERE s.site = q.site)
+        GROUP BY site ORDER BY max(id) DESC LIMIT {MOST_NOTES}) x
  UNION SELECT site FROM (SELECT site FROM bridge.resync ORDER BY wanted_at LIMIT {MOST_NOTES}) x
  UNION SELECT site FROM (
        SELECT i.site FROM (SELECT * FROM bridge.inbox LIMIT {MOST_WAITING}) i {_WITH_BASE} WHERE {_PARKED}
@@ -152,7 +165,7 @@ def sites(conn: psycopg.Connection[Any], after: str, most: int) -> tuple[list[Sh
 
 
 def site(conn: psycopg.Connection[Any], name: str) -> Shown:
-    rows = rows_of(conn, _NAMED, {"sites": [stored(name)]})
+    rows = _named(conn, [stored(name)])
     if not rows:
         raise NoSuchSite(name)
     counters = rows_of(conn, _COUNTERS, {"sites": [name]})
@@ -160,10 +173,22 @@ def site(conn: psycopg.Connection[Any], name: str) -> Shown:
     return _with_types(conn, rows)[0] | {"counters": counted}
 
 
+def heard(conn: psycopg.Connection[Any], name: str) -> None:
+    """Raises where no bundle of the site was ever taken in."""
+    if not rows_of(conn, _NAMED, {"sites": [stored(name)]}):
+        raise NoSuchSite(name)
+
+
 def troubled(conn: psycopg.Connection[Any]) -> list[Shown]:
     """The sites that somebody should look at, in no more than some few of each kind."""
     names = [row["site"] for row in rows_of(conn, _TROUBLED)]
-    return _with_types(conn, rows_of(conn, _NAMED, {"sites": names}))
+    return _with_types(conn, _named(conn, names))
+
+
+def _named(conn: psycopg.Connection[Any], names: Sequence[str]) -> list[Shown]:
+    """Those that were heard, and those of which all was refused so far."""
+    asked = {"sites": list(names)}
+    return sorted(rows_of(conn, _NAMED, asked) + rows_of(conn, _REFUSED, asked), key=lambda row: str(row["site"]))
 
 
 def _with_types(conn: psycopg.Connection[Any], rows: Sequence[Shown]) -> list[Shown]:

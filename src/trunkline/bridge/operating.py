@@ -105,7 +105,7 @@ class BridgeOperating:
     def resync(self, site: str, type_: str | None) -> Shown:
         """Wants all of that type, or of every type that the site sends, anew; it is asked for until it has come."""
         with self._transaction() as conn:
-            inspect.site(conn, site)
+            inspect.heard(conn, site)
             wanted = self._to_ask(conn, site, type_)
             wish(conn, [Wish(site, name, None, _REASON) for name in wanted])
             conn.execute(_AT_ONCE, (site, wanted))

@@ -45,7 +45,12 @@ def summary(found: Seen) -> str:
 
 def _notes(notes: Sequence[Seen]) -> Iterator[Part]:
     if notes:
-        yield Words(["", *(f"{note['site']}: {shown.harmless(note['words'])}" for note in notes)])
+        yield Words(["", *(f"{name(note['site'])}: {shown.harmless(note['words'])}" for note in notes)])
+
+
+def name(site: str) -> str:
+    """On a topic that sites share a message may not say whose it is."""
+    return shown.harmless(site) or "a sender without a name"
 
 
 def _types(found: Seen) -> list[tuple[str, ...]]:
@@ -62,8 +67,8 @@ def _type(site: str, part: Seen, silent: Sequence[str]) -> tuple[str, ...]:
         *([f"{part['chunks']} parts of more"] if part["chunks"] else []),
     ]
     return (
-        site, part["type"] or UNKNOWN, part["version"] or UNKNOWN, _ago(part["age_seconds"]), _ago(part["lag_seconds"]),
-        str(part["waiting"]), ", ".join(marks),
+        site or UNKNOWN, part["type"] or UNKNOWN, part["version"] or UNKNOWN,
+        _ago(part["age_seconds"]), _ago(part["lag_seconds"]), str(part["waiting"]), ", ".join(marks),
     )  # fmt: skip
 
 
@@ -72,6 +77,8 @@ def _ago(seconds: float | None) -> str:
 
 
 def _heard(found: Seen) -> str:
+    if found["state"] == "refused":
+        return f"{name(found['site'])}: all of it was refused, last {about(found['silence_seconds'])} ago"
     last = f"last heard {about(found['silence_seconds'])} ago, over {found['transport']}"
     stale = found["staleness_seconds"]
     return f"{found['site']}: {found['state']}, {last}" + (
@@ -98,7 +105,7 @@ def offsets(found: Seen) -> Iterator[Part]:
 
 def quarantine(found: Seen) -> Iterator[Part]:
     rows = [
-        (str(one["id"]), one["site"], one["type"] or UNKNOWN, one["version"] or UNKNOWN, one["state"],
+        (str(one["id"]), one["site"] or UNKNOWN, one["type"] or UNKNOWN, one["version"] or UNKNOWN, one["state"],
          about(one["age_seconds"]), shown.shortened(one["reason"]))
         for one in found["quarantine"]
     ]  # fmt: skip
@@ -107,7 +114,7 @@ def quarantine(found: Seen) -> Iterator[Part]:
 
 
 def quarantined(found: Seen) -> Iterator[Part]:
-    what = f"{found['type'] or 'a message'} {found['version'] or 'that is no bundle,'} of {found['site']}"
+    what = f"{found['type'] or 'a message'} {found['version'] or 'that is no bundle,'} of {name(found['site'])}"
     text = found["text"] if found["text"] is not None else f"(base64) {found['base64']}"
     yield Words(
         [
