@@ -68,7 +68,7 @@ def test_a_mistake_in_a_variable_names_the_variable(tmp_path: Path) -> None:
         " (add api.tokens, which `trunkline token new` makes, or listen on 127.0.0.1)",
         "TRUNKLINE_BRIDGE: bridge: a section is wanted, found 7 (write its keys below it: client, kafka, types, workers,"
         " trigger_seconds, linger_seconds, statement_seconds, silent_seconds, chunk_seconds, resync_seconds, waiting_deltas,"
-        " keep_months, waiting_rows)",
+        " keep_months, quarantine_days, quarantine_bundles, waiting_rows)",
         "TRUNKLINE_LINK__HEARTBEAT_SECONDS: link.heartbeat_seconds: it must be above 0 and at most 60, found 61 (such as 0.5)",
         "TRUNKLINE_LINK__SEEDS: link.seeds: it is not YAML: while parsing a flow node, expected the node content,"
         " but found '<stream end>'",

@@ -1,7 +1,8 @@
 """The keeper: what the bridge does by itself while time passes, in one thread beside the workers, under their lease.
 
 Every round it does what is due: marks sites silent or active, lets chunks expire, drops deltas that are too many, wishes for
-bases that do not come, asks sites for the resyncs that are wanted, and makes the partitions of the months to come.
+bases that do not come, asks sites for the resyncs that are wanted, bounds the quarantine, and makes the partitions of the
+months to come.
 
 K1  Each step is one fenced transaction; a step that fails is tried again, and costs no other step.
 K2  What is judged by waiting is judged only when intake has caught up, which is asked before the database is read: what was
@@ -21,6 +22,7 @@ import psycopg
 import structlog
 from psycopg.conninfo import make_conninfo
 
+from trunkline.bridge import clearance
 from trunkline.bridge.askers import Asker
 from trunkline.bridge.expiry import drop_surplus, expire_chunks, want_bases
 from trunkline.bridge.liveness import Heard, Liveness, Verdict
@@ -35,6 +37,7 @@ from trunkline.db.lease import Grant, commit_fenced, connect_fenced
 
 ROUND_SECONDS = 1.0
 SURPLUS_SECONDS = 5.0
+QUARANTINE_SECONDS = 30.0
 PARTITION_SECONDS = 3600.0
 MONTHS_AHEAD = 2
 MOST_ASKS = 500
@@ -94,6 +97,7 @@ class Keeper:
             "deltas": (self._drop, SURPLUS_SECONDS),
             "bases": (self._want, SURPLUS_SECONDS),
             "requests": (self._ask, ROUND_SECONDS),
+            "quarantine": (self._clear, QUARANTINE_SECONDS),
             "partitions": (self._partition, PARTITION_SECONDS),
         }
         self._due = dict.fromkeys(self._steps, float("-inf"))
@@ -211,6 +215,13 @@ class Keeper:
         if pairs:
             conn.execute(_ASKED, [list(column) for column in zip(*pairs, strict=True)])
             commit_fenced(conn, self._grant)
+
+    def _clear(self, conn: Connection, caught_up: bool) -> None:
+        changed = clearance.clear_superseded(conn) + clearance.drop_settled(conn, self._config.quarantine_days)
+        gone, open_of = clearance.drop_surplus(conn, self._config.quarantine_bundles)
+        self._end(conn, changed + gone)
+        if open_of:
+            log.warning("the oldest of too many quarantined bundles are gone", sites=open_of[:20], bundles=gone)
 
     def _partition(self, conn: Connection, caught_up: bool) -> None:
         ensure_partitions(conn, MONTHS_AHEAD)

@@ -280,6 +280,12 @@ class BridgeConfig(Model):
         examples=[18],
         description="months of events and of the history of compliance to keep, before this one; none: all stay",
     )
+    quarantine_days: Number = Field(
+        default=30.0, ge=0, description="how long bundles of the quarantine that were dealt with are kept"
+    )
+    quarantine_bundles: Whole = Field(
+        default=100, ge=1, description="in quarantine, of one site and type; when there are more the oldest go, open ones last"
+    )
     waiting_rows: Whole = Field(
         default=200_000, ge=1, description="deltas and events of all sites; while more wait nothing new is taken in"
     )
