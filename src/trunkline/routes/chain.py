@@ -109,6 +109,11 @@ class Chain:
         """The place of the first filter that remembers."""
         return next(iter(self._remembering), None)
 
+    @property
+    def joins(self) -> bool:
+        """Whether it makes one event of several."""
+        return any(filter.joins for filter in self._remembering.values())
+
     def run(self, batch: list[Event], first: int = 0, last: int | None = None) -> Ran:
         """Through all filters, or those from `first` up to and without `last`."""
         running = _Running()

@@ -51,7 +51,9 @@ class Around:
 
 class StatefulFilter(ABC):
     """A filter that remembers. A runner asks for its state when a batch is done, keeps it with the offsets, and gives it
-    back to the filter that goes on."""
+    back to the filter that goes on. `joins`: it makes one event of several."""
+
+    joins = False
 
     @abstractmethod
     def __call__(self, batch: list[Event], faults: Faults) -> list[Event]: ...

@@ -18,7 +18,7 @@ LOOKED_AT = 200_000
 """Rows of the outbox, and of the newest dead letters."""
 TABLES = ("routes.outbox", "routes.dead_letter")
 
-_MESSAGE = re.compile(r"(?P<source>.+):(?P<org>[^/:]+)/(?P<app>[^/:]+)/(?P<route>[^:]+):(?P<number>\d+)", re.DOTALL)
+_MESSAGE = re.compile(r"(?P<source>.+):(?P<org>[^/:]+)/(?P<app>[^/:]+)/(?P<route>[^:]+):\d+(\+[0-9a-f]+)?", re.DOTALL)
 _WHICH: LiteralString = "(message_id = ANY (%(ids)s) OR source = %(source)s)"
 _OUTBOX: LiteralString = f"""
 SELECT o.message_id, o.reason AS first_reason, extract(epoch FROM o.at)::float8 AS at, l.reason, l.tries, l.plugin,
@@ -50,7 +50,7 @@ class RecordId(msgspec.Struct, frozen=True):
 
 
 def record_id(text: str) -> RecordId:
-    """Of a message (`<source event>:<org>/<app>/<route>:<n>`), of a source event, or of a bundle."""
+    """Of a message (`trunkline.routes.naming`), of a source event, or of a bundle."""
     found = _MESSAGE.fullmatch(text)
     if found is None:
         return RecordId(text, text)

@@ -9,7 +9,9 @@ B2  A batch with an event that was given back is not done: it is tried again, wi
 B3  What filters hold back and is due is flushed by the driver's clock, in a transaction of the same kind (H32). Batches and
     flushes take turns. So do dead letters that are tried again.
 B4  What a route that is live no longer holds is flushed when no plan can name it any more.
-B5  A batch of a few events is routed here. Spark plans it all the same, and runs no task for it: that would take longer than
+B5  What filters join and send once is written down before it is sent (M5 of `memory`): in a transaction of its own, before the
+    one that ends the batch. No clock flushes such a route while the batch that it is in the middle of is open.
+B6  A batch of a few events is routed here. Spark plans it all the same, and runs no task for it: that would take longer than
     all the rest.
 """
 
@@ -37,9 +39,11 @@ from trunkline.pipeline.jobs.loaded import Loaded, LoadedRoute
 from trunkline.pipeline.jobs.memory import Memory, Remembered, taken_over
 from trunkline.pipeline.jobs.outcomes import Outcome, RouteCount, TaskCounts, Told, read
 from trunkline.pipeline.jobs.settings import JobSettings
-from trunkline.pipeline.jobs.stage import Item, Stage
+from trunkline.pipeline.jobs.stage import Item, Nowhere, Stage, everything, nothing
 from trunkline.pipeline.jobs.stored import JobPlan, Member, after, before, close_plan, member, open_plan, take_row, waits
 from trunkline.pipeline.query import require_empty
+from trunkline.routes.canonical import json_hash
+from trunkline.routes.chain import Ran
 from trunkline.routes.ends import Sendable
 from trunkline.routes.event import Event
 from trunkline.routes.local.keeping import MESSAGE
@@ -59,7 +63,7 @@ log = structlog.get_logger(__name__)
 class Tally:
     """All that was told of a batch, sorted."""
 
-    def __init__(self, outcomes: Iterable[Outcome]) -> None:
+    def __init__(self, outcomes: Iterable[Outcome] = ()) -> None:
         self.counts = TaskCounts(0, {}, {}, [])
         self.events: dict[str, list[Outcome]] = {}
         self.messages: dict[str, list[Outcome]] = {}
@@ -116,7 +120,7 @@ class Batches:
             return plan
 
     def _by_hand(self, plan: JobPlan) -> Iterator[Outcome]:
-        """B5: what tasks would do."""
+        """B6: what tasks would do."""
         self._loaded.move(self._connection(), plan.revision)
         stage = Stage(self._loaded, Delivery(self._senders), plan.waiting)
         for piece in self._feed.pieces(plan.body, 1):
@@ -129,17 +133,16 @@ class Batches:
         tally = Tally(outcomes)
         self._loaded.move(conn, plan.revision)
         waiting = plan.waiting | {hash for hash in tally.events if waits(conn, self._loaded.routes[hash].member)}
-        stage = Stage(self._loaded, Delivery(self._senders), waiting, at_driver=True)
-        remembered = {hash: self._remember(conn, stage, hash, events) for hash, events in tally.events.items()}
+        stage, name = Stage(self._loaded, Delivery(self._senders), waiting, everything), _name(plan)
+        remembered = {hash: self._remember(conn, stage, tally, hash, name) for hash in tally.events}
         for hash, messages in tally.messages.items():
-            route = self._loaded.routes[hash]
-            stage.send(route, [_item(route, one) for one in messages])
+            _hand_over(stage, self._loaded.routes[hash], messages)
         tally.add(stage.finish())
         given_back = self._given_back(plan, tally.failed)
         self._feed.check(plan.body, self._loaded.receivers)
         keep(conn, self._loaded.routes, [*tally.kept, *given_back], tally.counts.routes)
         for hash, was in remembered.items():
-            self._memory.write(conn, self._loaded.routes[hash], was)
+            self._memory.write(conn, self._loaded.routes[hash], was.done())
         self._feed.move(conn, plan.body)
         close_plan(conn, group, plan, tally.counts.events)
         commit_fenced(conn, self._settings.grant)
@@ -170,11 +173,11 @@ class Batches:
             names = [*(step.name for step in route.chain.steps), MESSAGE]
             first = names.index(row.step) if row.step in names else 0
             ran = route.chain.run([event if row.step in names else event.origin], first)
-            stage = Stage(self._loaded, Delivery(self._senders), {hash}, at_driver=True)
+            stage = Stage(self._loaded, Delivery(self._senders), {hash}, everything)
             numbers = was.numbers if was is not None else {}
             stage.faults(route, ran.faults, numbers, row.id)
             stage.messages(route, ran.out, numbers, row.id)
-            counts = self._keep(conn, route, stage)
+            counts = self._keep(conn, route, stage, Tally())
             if was is not None and not ran.upset:
                 self._memory.write(conn, route, was)
             take_row(conn, hash, row, holder)
@@ -195,15 +198,33 @@ class Batches:
 
     # -- filters that remember
 
-    def _remember(self, conn: Connection, stage: Stage, hash: str, told: Sequence[Outcome]) -> Remembered:
+    def _remember(self, conn: Connection, stage: Stage, tally: Tally, hash: str, batch: str) -> Remembered:
         route = self._loaded.routes[hash]
         was = self._recalled(conn, route)
-        events = [msgspec.json.decode(one.content, type=Event) for one in told]
-        ran = route.chain.run(events, route.cut or 0)
+        if was.batch != batch:
+            told = sorted(tally.events[hash], key=lambda one: self._feed.partition(one.source))
+            events = [msgspec.json.decode(one.content, type=Event) for one in told]
+            ran = route.chain.run(events, route.cut or 0)
+            was = self._told(conn, stage, route, ran, was, batch)
+        tally.add(was.ahead)
+        return was
+
+    def _told(
+        self, conn: Connection, stage: Stage, route: LoadedRoute, ran: Ran, was: Remembered, batch: str = ""
+    ) -> Remembered:
+        """What came of a run, handed over or, in the order of all, written `ahead` (B5)."""
         if ran.upset:
-            raise Retryable(f"route {route.label}", ran.upset, "the batch is tried again")
-        stage.faults(route, ran.faults, was.numbers)
-        stage.messages(route, ran.out, was.numbers)
+            raise Retryable(f"route {route.label}", ran.upset, "it is tried again")
+        telling = Stage(self._loaded, Nowhere(), sends=nothing) if route.written_ahead else stage
+        telling.faults(route, ran.faults, was.numbers)
+        telling.messages(route, ran.out, was.numbers)
+        if telling is stage:
+            return was
+        was = replace(was, ahead=[*was.ahead, *telling.finish()], batch=batch)
+        if any(one.told is Told.MESSAGE for one in was.ahead):
+            self._memory.write(conn, route, was)
+            commit_fenced(conn, self._settings.grant)
+            was = replace(was, version=was.version + 1)
         return was
 
     def _recalled(self, conn: Connection, route: LoadedRoute) -> Remembered:
@@ -224,7 +245,8 @@ class Batches:
         same = taken_over(self._loaded.made(old), route) & row.chain.keys() if old is not None and row is not None else set()
         if old is None or row is None or not same:
             return own
-        found = Remembered({**own.chain, **{n: row.chain[n] for n in same}}, {**own.numbers, **row.numbers}, own.version)
+        chain, numbers = {**own.chain, **{n: row.chain[n] for n in same}}, {**own.numbers, **row.numbers}
+        found = replace(own, chain=chain, numbers=numbers)
         self._memory.leave(conn, old.hash, same, row)
         route.chain.restore(found.chain)
         self._memory.write(conn, route, found)
@@ -237,18 +259,17 @@ class Batches:
         if heir is not None:
             self._recalled(conn, self._route(conn, heir))
         was, behind = self._memory.read(conn, hash), waits(conn, route.member)
+        plan = open_plan(conn, self._settings.group)
         conn.rollback()
-        if was is None:
+        if was is None or (plan is not None and was.batch == _name(plan)):
             return
         route.chain.restore({**self._memory.fresh(route).chain, **was.chain})
-        stage = Stage(self._loaded, Delivery(self._senders), {hash} if behind else frozenset(), at_driver=True)
-        ran = route.chain.flush(math.inf if gone else time.time())
-        if ran.upset:
-            raise Retryable(f"route {route.label}", ran.upset, "it is tried again")
-        stage.faults(route, ran.faults, was.numbers)
-        stage.messages(route, ran.out, was.numbers)
-        counts = self._keep(conn, route, stage)
-        self._memory.drop(conn, hash, was.version) if gone else self._memory.write(conn, route, was)
+        stage = Stage(self._loaded, Delivery(self._senders), {hash} if behind else frozenset(), everything)
+        was = self._told(conn, stage, route, route.chain.flush(math.inf if gone else time.time()), was)
+        tally = Tally(was.ahead)
+        _hand_over(stage, route, tally.messages.get(hash, ()))
+        counts = self._keep(conn, route, stage, tally)
+        self._memory.drop(conn, hash, was.version) if gone else self._memory.write(conn, route, was.done())
         commit_fenced(conn, self._settings.grant)
         self._tell(counts, {hash: route})
 
@@ -260,9 +281,9 @@ class Batches:
             raise Retryable(f"route {hash} of {self._settings.group}", "the group has no such route yet", "it is tried again")
         return route if route is not None else self._loaded.made(cast(Member, found))
 
-    def _keep(self, conn: Connection, route: LoadedRoute, stage: Stage) -> TaskCounts:
+    def _keep(self, conn: Connection, route: LoadedRoute, stage: Stage, tally: Tally) -> TaskCounts:
         """What came of a run beside the batches: nobody could give it back."""
-        tally = Tally(stage.finish())
+        tally.add(stage.finish())
         dead = [replace(one, told=Told.DEAD) for one in tally.failed]
         keep(conn, {route.hash: route}, [*tally.kept, *dead], tally.counts.routes)
         tally.counts.group = self._settings.group
@@ -305,6 +326,15 @@ class Batches:
         elif self._conn.info.transaction_status is not psycopg.pq.TransactionStatus.IDLE:
             self._conn.rollback()
         return self._conn
+
+
+def _name(plan: JobPlan) -> str:
+    """The same as long as what it reads, and by which routes, is the same."""
+    return json_hash([plan.moves, plan.revision, plan.body])
+
+
+def _hand_over(stage: Stage, route: LoadedRoute, messages: Sequence[Outcome]) -> None:
+    stage.hand_over(route, [_item(route, one) for one in messages])
 
 
 def _item(route: LoadedRoute, one: Outcome) -> Item:

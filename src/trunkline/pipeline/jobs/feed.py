@@ -39,6 +39,9 @@ class Feed(Protocol):
         plan that is open, which is given back as it is if it can still be read. In a transaction, which the caller ends:
         what it writes down (where a new receiver begins) is kept with the plan."""
 
+    def partition(self, source: str) -> str:
+        """Of the event with this id: events of different ones may be read in another order the next time."""
+
     def rows(self, body: Any) -> int:
         """About how many events it names."""
 

@@ -101,6 +101,11 @@ class LoadedRoute:
         return self.compiled.config.delivery_mode is DeliveryMode.EFFECTIVELY_ONCE
 
     @cached_property
+    def written_ahead(self) -> bool:
+        """What is sent once, and joined of several, has to be joined in the same way again."""
+        return self.once and self.chain.joins
+
+    @cached_property
     def sure(self) -> bool:
         return self.compiled.config.delivery_mode is not DeliveryMode.FIRE_AND_FORGET
 

@@ -7,6 +7,10 @@ M3  A route that takes over from another goes on with what filters remember that
     of the old one hold is flushed.
 M4  A message's number is its place among all that became of the same source event. Numbers of events that are still held are
     remembered with them.
+M5  What a filter joins, it joins by what came before: in other batches, by the clock. So where several events become one, and
+    are sent effectively once, what came of a batch or a flush is written down before anything of it is sent, with what
+    the filters remember from then on; and is sent as it was written until it is done. A batch that is tried again finds its own
+    mark there, and its events do not go through the filters again.
 """
 
 from __future__ import annotations
@@ -15,10 +19,12 @@ from collections.abc import Set
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from trunkline.core.errors import Retryable
 from trunkline.core.jsoncodec import dumps
 from trunkline.pipeline.jobs.loaded import LoadedRoute
+from trunkline.pipeline.jobs.outcomes import Outcome
 from trunkline.pipeline.jobs.stored import Connection
 
 _READ = "SELECT state, version FROM pipeline.job_state WHERE reader_group = %s AND hash = %s"
@@ -50,11 +56,17 @@ _IS_EMPTY = "SELECT NOT EXISTS (SELECT FROM pipeline.job_state WHERE reader_grou
 
 class Remembered(msgspec.Struct):
     """`chain`: what the filters remember, by their places. `numbers`: of messages, by the ids of source events that are held.
-    `version`: 0 if nothing is stored."""
+    `version`: 0 if nothing is stored. `ahead`, `batch`: what was written down before it was sent, and of which batch (M5)."""
 
     chain: dict[str, Any]
     numbers: dict[str, int] = {}
     version: int = 0
+    ahead: list[Outcome] = []
+    batch: str = ""
+
+    def done(self) -> Remembered:
+        """All that was written ahead is sent, or kept."""
+        return replace(self, ahead=[], batch="")
 
 
 class Memory:
@@ -66,7 +78,7 @@ class Memory:
 
     def read(self, conn: Connection, hash: str) -> Remembered | None:
         row = conn.execute(_READ, (self._group, hash)).fetchone()
-        return None if row is None else Remembered(row[0]["chain"], row[0]["numbers"], row[1])
+        return None if row is None else msgspec.convert({**row[0], "version": row[1]}, Remembered)
 
     def fresh(self, route: LoadedRoute) -> Remembered:
         """Asked before the first run of a route as it was compiled."""
@@ -76,11 +88,12 @@ class Memory:
         """What the route remembers now, if nobody changed it since it was read."""
         held = {one.source.id for event in route.chain.held() for one in event.entered or (event,)}
         numbers = {source: number for source, number in before.numbers.items() if source in held}
-        state = dumps({"chain": msgspec.to_builtins(route.chain.state()), "numbers": numbers}).decode()
+        state = _written(replace(before, chain=route.chain.state(), numbers=numbers))
+        due = 0.0 if before.ahead else route.chain.due()
         if before.version:
-            done = conn.execute(_WRITE, (state, route.chain.due(), self._group, route.hash, before.version)).rowcount
+            done = conn.execute(_WRITE, (state, due, self._group, route.hash, before.version)).rowcount
         else:
-            done = conn.execute(_ADD, (self._group, route.hash, state, route.chain.due())).rowcount
+            done = conn.execute(_ADD, (self._group, route.hash, state, due)).rowcount
         self._require(done, route.hash)
 
     def drop(self, conn: Connection, hash: str, version: int) -> None:
@@ -90,7 +103,7 @@ class Memory:
     def leave(self, conn: Connection, hash: str, places: Set[str], row: Remembered) -> None:
         """Without what filters at these places remember: another route goes on with it."""
         chain = {n: state for n, state in row.chain.items() if n not in places}
-        state = dumps({"chain": chain, "numbers": row.numbers}).decode()
+        state = _written(replace(row, chain=chain))
         self._require(conn.execute(_LEAVE, (state, self._group, hash, row.version)).rowcount, hash)
 
     def due(self, conn: Connection, gone: bool) -> list[tuple[str, bool]]:
@@ -105,6 +118,11 @@ class Memory:
         if done != 1:
             why = "what its filters remember was changed by somebody else meanwhile"
             raise Retryable(f"route {hash} of {self._group}", why, "the batch is tried again")
+
+
+def _written(remembered: Remembered) -> str:
+    told: dict[str, Any] = msgspec.to_builtins(remembered)
+    return dumps({name: value for name, value in told.items() if name != "version"}).decode()
 
 
 def taken_over(old: LoadedRoute, new: LoadedRoute) -> set[str]:

@@ -31,6 +31,7 @@ from trunkline.routes.ends import Sendable, Undelivered
 from trunkline.routes.event import Event
 from trunkline.routes.local.keeping import MESSAGE, SENDER
 from trunkline.routes.local.lane import BEHIND
+from trunkline.routes.naming import numbered
 
 AT_ONCE = 1_000  # messages of a sender that are handed over together
 GATHER, MOST_CHUNKS = 4, 8
@@ -62,16 +63,42 @@ class Deliver(Protocol):
         """Returns when nothing is under way: what was sent, and what was not, since it was last asked."""
 
 
+class Nowhere:
+    """A `Deliver` of a stage that sends nothing."""
+
+    def put(self, items: Sequence[Item]) -> None:
+        raise NotImplementedError("this stage tells what there is to send")
+
+    def finish(self) -> tuple[list[Item], list[Unsent]]:
+        return [], []
+
+
+Sends = Callable[[LoadedRoute], bool]
+"""Whether a route's messages are sent here. If not, they are told."""
+
+
+def what_is_spread(route: LoadedRoute) -> bool:
+    return route.spread
+
+
+def everything(route: LoadedRoute) -> bool:
+    return True
+
+
+def nothing(route: LoadedRoute) -> bool:
+    return False
+
+
 class Stage:
     """Of one task of one batch, or of the driver, which sends by all senders. `waiting`: routes that only append to their
     outbox."""
 
     def __init__(
-        self, loaded: Loaded, deliver: Deliver, waiting: Set[str] = frozenset(), at_driver: bool = False,
+        self, loaded: Loaded, deliver: Deliver, waiting: Set[str] = frozenset(), sends: Sends = what_is_spread,
         now: Callable[[], float] = time.time,
     ) -> None:  # fmt: skip
         self._loaded, self._deliver, self._waiting, self._now = loaded, deliver, waiting, now
-        self._at_driver = at_driver
+        self._sends = sends
         self._counts: dict[LoadedRoute, RouteCount] = {}
         self._passed: list[Sequence[tuple[LoadedRoute, ...]]] = []
         self._events = 0
@@ -159,7 +186,7 @@ class Stage:
                 else:
                     items.append(Item(route, Sendable(id, message, once), of, at))
         self._passed.append(takers)
-        self._hand_over(one, items)
+        self.hand_over(one, items)
 
     def messages(self, route: LoadedRoute, events: Sequence[Event], numbers: dict[str, int], named: str = "") -> None:
         """Events that left the filters. `numbers`: how many messages and letters became of source events before, by their ids.
@@ -170,7 +197,8 @@ class Stage:
             origin = entered[0].source.id if entered else source.id
             number = numbers.get(origin, 0)
             numbers[origin] = number + 1
-            id = f"{named}:{number}" if named else f"{origin}:{label}:{number}"
+            nth = numbered(number, event) if len(entered) > 1 else number
+            id = f"{named}:{nth}" if named else f"{origin}:{label}:{nth}"
             try:
                 message = make(event)
             except Exception as error:
@@ -178,15 +206,15 @@ class Stage:
             else:
                 items.append(Item(route, Sendable(id, message, once), source.id, source.at))
         self.count(route).matched += len(events)
-        self._hand_over(route, items)
+        self.hand_over(route, items)
 
-    def _hand_over(self, route: LoadedRoute, items: list[Item]) -> None:
+    def hand_over(self, route: LoadedRoute, items: list[Item]) -> None:
         """Of this route, or of several with the same sender and delivery mode."""
         if self._waiting and route.sure:
             self.tell([item for item in items if item.route.hash in self._waiting], Told.KEEP, BEHIND)
             items = [item for item in items if item.route.hash not in self._waiting]
-        if route.spread or self._at_driver:
-            self.send(route, items)
+        if self._sends(route):
+            self._send(route, items)
         else:
             self.tell(items, Told.MESSAGE)
 
@@ -242,7 +270,7 @@ class Stage:
             counts.matched += passed
         return {route.hash: counts for route, counts in self._counts.items()}
 
-    def send(self, route: LoadedRoute, items: Sequence[Item]) -> None:
+    def _send(self, route: LoadedRoute, items: Sequence[Item]) -> None:
         name = route.sender_name
         outgoing = self._outgoing.get(name)
         if outgoing is None:
@@ -266,7 +294,7 @@ class Stage:
                 number = numbers.get(source, 0)
                 if fault.policy is ErrorPolicy.DEAD_LETTER:
                     numbers[source] = number + 1
-                id = f"{named or f'{source}:{route.label}'}:{number}"
+                id = f"{named or f'{source}:{route.label}'}:{numbered(number, fault.event)}"
                 self._dead(route, fault.event, id, fault.step, fault.reason, _POLICIES[fault.policy])
 
     def _dead(self, route: LoadedRoute, event: Event, id: str, step: str, reason: str, told: Told) -> None:

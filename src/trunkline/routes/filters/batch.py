@@ -35,6 +35,8 @@ class _State(msgspec.Struct):
 
 
 class Batch(StatefulFilter):
+    joins = True
+
     def __init__(self, config: BatchConfig, around: Around) -> None:
         self._size, self._wait, self._now = max(config.batch_size, 1), config.timeout_ms / 1000, around.now
         self._state = _State([], 0.0)

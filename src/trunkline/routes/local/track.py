@@ -40,6 +40,7 @@ from trunkline.routes.local.lane import Lane
 from trunkline.routes.local.outbox import Row
 from trunkline.routes.local.sending import Sender
 from trunkline.routes.local.slots import Item
+from trunkline.routes.naming import numbered
 from trunkline.routes.outcome import Done
 from trunkline.routes.plugin import SenderPlugin
 from trunkline.routes.route import DeliveryMode, Route
@@ -265,7 +266,7 @@ class Track:
         return Dead(letter, node, self.book)
 
     def _id(self, event: Event, job: Job) -> str:
-        return f"{job.id or f'{event.source.id}:{self._key}'}:{self.chained.number(event)}"
+        return f"{job.id or f'{event.source.id}:{self._key}'}:{numbered(self.chained.number(event), event)}"
 
     def _afterwards(self, made: Made, job: Job) -> None:
         if made.failed or self._forgets:

@@ -102,6 +102,9 @@ class KafkaFeed:
         self._turn += 1
         return admit(moves, self._sizes.of(moves), limits, self._turn)
 
+    def partition(self, source: str) -> str:
+        return source.rpartition("/")[0]
+
     def rows(self, body: Any) -> int:
         return msgspec.convert(body, Plan, str_keys=True).rows()
 

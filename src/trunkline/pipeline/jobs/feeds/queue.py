@@ -93,6 +93,9 @@ class QueueFeed:
         sizes = [size for (size,) in conn.execute(_SIZES, asked)] if spans else []
         return by_bytes(spans, sizes, self._settings.max_bytes)
 
+    def partition(self, source: str) -> str:
+        return source.partition("/")[0]
+
     def rows(self, body: Any) -> int:
         return rows_of(msgspec.convert(body, list[Span]))
 
