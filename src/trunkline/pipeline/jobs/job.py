@@ -59,7 +59,7 @@ class Job:
         self._writing = threading.Lock()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"job-{settings.group}", daemon=True)
-        self._members: Mapping[str, Member] = {}
+        self._members: Callable[[], Mapping[str, Member]] = dict
         self._begun = False
         self._forgets_at = self._looks_at = 0.0
         self._changes, self._settled = 1, 0
@@ -92,21 +92,23 @@ class Job:
         """A change is on its way."""
         self._changes += 1
 
-    def start(self, members: Mapping[str, Member]) -> None:
+    def start(self, members: Callable[[], Mapping[str, Member]]) -> None:
+        """`members`: what the group shall be, whenever it is asked for."""
         self._members = members
         self._thread.start()
 
+    def write_all(self) -> None:
+        """Nobody knows whether the last change was written down: soon all of the group is, as it shall be then."""
+        self._begun = False
+
     def change(self, came: Sequence[Member], went: Collection[str]) -> None:
-        """Blocks until it is committed, or has to wait for the beginning; raises what kept it from that."""
+        """Blocks until it is committed, or has to wait until all is written down; raises what kept it from that."""
         with self._writing:
             self.unsettle()
             if self._begun:
                 conn = self._connection()
                 change(conn, self.settings.group, came, went)
                 commit_fenced(conn, self.settings.grant)
-            else:
-                kept = {hash: m for hash, m in self._members.items() if hash not in went}
-                self._members = kept | {m.hash: m for m in came}
 
     def stop(self) -> None:
         self._stopping.set()
@@ -137,11 +139,7 @@ class Job:
     def _begin(self) -> bool:
         while not self._stopping.is_set():
             try:
-                with self._writing:
-                    conn = self._connection()
-                    begin(conn, self.settings.group, self._members)
-                    commit_fenced(conn, self.settings.grant)
-                    self._begun = True
+                self._write_members()
                 return True
             except (psycopg.Error, TrunklineError) as error:
                 log.warning("a route job cannot begin", group=self.settings.group, reason=str(error))
@@ -150,8 +148,23 @@ class Job:
                 self._stopping.wait(1.0)
         return False
 
+    def _write_members(self) -> None:
+        """If the group changes while they are written, that comes next, or all of it again."""
+        with self._writing:
+            self._begun = True
+            try:
+                self.unsettle()
+                conn = self._connection()
+                begin(conn, self.settings.group, self._members())
+                commit_fenced(conn, self.settings.grant)
+            except BaseException:
+                self._begun = False
+                raise
+
     def _tend(self) -> None:
         try:
+            if not self._begun:
+                self._write_members()
             self._flush()
             if self._clock.monotonic() >= self._forgets_at:
                 self._forgets_at = self._clock.monotonic() + FORGET_SECONDS
@@ -161,7 +174,7 @@ class Job:
                     conn.commit()
         except (psycopg.Error, TrunklineError) as error:
             if not self._stopping.is_set():
-                log.warning("filters could not be flushed", group=self.settings.group, reason=str(error))
+                log.warning("a route job could not be tended; it is tried again", group=self.settings.group, reason=str(error))
                 self._stopping.wait(1.0)
 
     def _flush(self) -> None:

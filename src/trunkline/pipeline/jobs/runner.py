@@ -8,7 +8,8 @@
     await manager.stop()
 
 A route whose receiver no pipeline reads is none of its business: nodes run it. A change of a group that runs elsewhere is only
-known here; of one that runs here it is written down before `start`, `replace` and `stop` return.
+known here; of one that runs here it is written down before `start`, `replace` and `stop` return. When that fails, nobody knows
+what was: the job then writes down all that its group shall be, until it is there.
 """
 
 from __future__ import annotations
@@ -61,11 +62,14 @@ class Here:
 
 @dataclass
 class _Changes:
-    """Of a group that runs here, on their way into Postgres; `written` when they are there."""
+    """Of a group that may run here, on their way into Postgres; `written` when they are there. `undone`: somebody did not wait
+    for it, and has taken his change back."""
 
+    group: Group
+    written: asyncio.Future[None]
     came: dict[str, Member] = field(default_factory=dict)
     went: set[str] = field(default_factory=set)
-    written: asyncio.Future[None] | None = None
+    undone: bool = False
 
 
 class SparkRunner:
@@ -95,21 +99,22 @@ class SparkRunner:
     # -- routes
 
     async def start(self, route: LiveRoute) -> None:
-        self._live.add(route.hash)
-        await self._written(self._join(route))
+        await self._written(self._join(route), undo=lambda: self._leave(route))
 
     async def replace(self, old: LiveRoute, new: LiveRoute) -> None:
-        self._live.discard(old.hash)
-        self._live.add(new.hash)
+        def undo() -> None:
+            if old.hash != new.hash:
+                self._leave(new)
+            self._join(old)
+
         left = self._leave(old) if old.hash != new.hash else None
-        await self._written(self._join(new))
-        await self._written(left)
+        await self._written(self._join(new), left, undo=undo)
 
     async def stop(self, route: LiveRoute) -> None:
-        self._live.discard(route.hash)
         await self._written(self._leave(route))
 
-    def _join(self, route: LiveRoute) -> Group | None:
+    def _join(self, route: LiveRoute) -> _Changes | None:
+        self._live.add(route.hash)
         group = self._group(route)
         if group is None:
             return None
@@ -119,15 +124,16 @@ class SparkRunner:
         if group not in self._groups:
             self._changed.set()
         self._groups.setdefault(group, {})[route.hash] = member
-        changes = self._changes.setdefault(group, _Changes())
+        changes = self._coming(group)
         changes.came[route.hash] = member
-        return group
+        return changes
 
-    def _leave(self, route: LiveRoute) -> Group | None:
+    def _leave(self, route: LiveRoute) -> _Changes | None:
+        self._live.discard(route.hash)
         group = self._group(route)
         if group is None or self._groups.get(group, {}).pop(route.hash, None) is None:
             return None
-        changes = self._changes.setdefault(group, _Changes())
+        changes = self._coming(group)
         if changes.came.pop(route.hash, None) is None:
             changes.went.add(route.hash)
         if not self._groups[group]:
@@ -135,35 +141,53 @@ class SparkRunner:
             if group in self._jobs:
                 self._jobs[group].unsettle()
             self._changed.set()
-        return group
+        return changes
 
     def _group(self, route: LiveRoute) -> Group | None:
         compiled: CompiledRoute = route.compiled
         plugin = self._plugins.receiver(compiled.config.receiver.plugin)
         return group_of(plugin, compiled.config.receiver.config) if plugin is not None else None
 
-    async def _written(self, group: Group | None) -> None:
+    def _coming(self, group: Group) -> _Changes:
         """Many changes of a moment are one."""
-        if group is None:
-            return
-        changes = self._changes.setdefault(group, _Changes())
-        if changes.written is None:
-            changes.written = asyncio.get_running_loop().create_future()
-            self._tasks.spawn(self._write(group), f"changes of {group}")
-        await asyncio.shield(changes.written)
+        changes = self._changes.get(group)
+        if changes is None:
+            changes = self._changes[group] = _Changes(group, asyncio.get_running_loop().create_future())
+            self._tasks.spawn(self._write(changes), f"changes of {group}")
+        return changes
 
-    async def _write(self, group: Group) -> None:
+    async def _written(self, *changes: _Changes | None, undo: Callable[[], object] = lambda: None) -> None:
+        waited = [one for one in changes if one is not None]
+        try:
+            for one in waited:
+                await asyncio.shield(one.written)
+        except BaseException:
+            undo()
+            for one in waited:
+                one.undone = True
+                self._unsure(one.group)
+            raise
+
+    async def _write(self, changes: _Changes) -> None:
         await asyncio.sleep(0)
-        changes, job = self._changes.pop(group, _Changes()), self._jobs.get(group)
-        written = changes.written
-        assert written is not None, "somebody waits for it"
+        del self._changes[changes.group]
+        job = self._jobs.get(changes.group)
         try:
             if job is not None and (changes.came or changes.went):
                 await asyncio.to_thread(job.change, list(changes.came.values()), changes.went)
         except Exception as error:
-            written.set_exception(error)
+            changes.written.set_exception(error)
+            changes.written.exception()  # those who waited for it may have gone
+            self._unsure(changes.group)
         else:
-            written.set_result(None)
+            changes.written.set_result(None)
+            if changes.undone:
+                self._unsure(changes.group)
+
+    def _unsure(self, group: Group) -> None:
+        job = self._jobs.get(group)
+        if job is not None:
+            job.write_all()
 
     # -- groups
 
@@ -203,7 +227,7 @@ class SparkRunner:
         folder = here.scratch / "checkpoints" / f"routes-{grant.epoch}-{abs(hash(group))}"
         job = Job(self._spark, settings, folder, self._senders, here.clock, self._tell, lambda why: self._failed(group, why))
         self._jobs[group] = job
-        job.start(self._groups.get(group, {}).copy())
+        job.start(lambda: self._groups.get(group, {}).copy())
         return job
 
     def end(self, group: Group) -> Job | None:
