@@ -12,6 +12,8 @@ N4  A sender says of each message whether it is where it shall be, as durable as
     is part of the answer; what it raises is the answer for all of them.
 N5  A message has the same id whenever it is sent again, so that whoever gets it twice can know. One that is `once` is sent in
     a transaction that also keeps its id, and not if that id is there already (`SenderPlugin.once` says who can do that).
+    A sender whose messages go one by one can be told how long it has (`TimedSending`): so what was sent is known as sent, also
+    when there was no time for the others.
 N6  Opening neither connects nor waits for what may be away: a broker that is down stops no route from starting.
 """
 
@@ -20,7 +22,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import msgspec
 import psycopg
@@ -89,6 +91,12 @@ class Sending(Protocol):
 
     async def close(self) -> None:
         """Flushes first; called once."""
+
+
+@runtime_checkable
+class TimedSending(Sending, Protocol):
+    async def send_within(self, messages: Sequence[Sendable], seconds: float) -> Sequence[Undelivered | None]:
+        """The same, before these seconds are over: what it did not come to may be tried again."""
 
 
 class Bulk(Protocol):

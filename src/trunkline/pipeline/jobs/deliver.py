@@ -5,13 +5,18 @@ D2  When a message of a route could not be sent now, what comes behind it in tha
 D3  A sender that can take many messages without being asked about each (`SenderPlugin.bulk`) is given them so; all others run
     on an event loop of this process, as they do at a node.
 D4  A sender that raises has not sent anything of that call: another try may help, unless it says otherwise.
+D5  Messages that nobody keeps (`fire_and_forget`) do not wait for a sender that is away: one that takes its time and sends
+    nothing of a call, or has no time left for all of it, gets no more of them in this batch, and none for a while, which grows.
+    They count as failed. One that fails at once holds nobody up, and is asked on.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 import threading
+import time
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Future
 from typing import Any, TypeVar
@@ -19,6 +24,7 @@ from typing import Any, TypeVar
 import psycopg
 from psycopg_pool import AsyncConnectionPool
 
+from trunkline.core.backoff import Backoff
 from trunkline.core.clock import SystemClock
 from trunkline.core.errors import Retryable, TrunklineError
 from trunkline.pipeline.jobs.settings import JobSettings
@@ -30,12 +36,18 @@ from trunkline.routes.local.lane import BEHIND
 from trunkline.routes.local.opening import Opening
 from trunkline.routes.registry import Registry, registry
 from trunkline.routes.shared import PluginKey
+from trunkline.routes.within import sent_within
 
 MOST_OPEN = 256  # senders of one process; each may hold threads and connections
 CONNECTIONS = 4
 UNDER_WAY = 4  # calls of one sender that may wait: tasks are not faster than their senders
 SEND_SECONDS = 30.0
 REST_SECONDS = 2.0
+PROBE_SECONDS = 10.0  # of a call that only has to find out whether a sender is back
+HOLDS_UP = 1.0  # seconds of a call that sent nothing
+USED_UP = 0.8  # of the time of a call
+FIRST_LEAVE, LONGEST_LEAVE = 2.0, 60.0
+LEFT_OUT = Undelivered("its sender is away, and was not asked", again=True)
 
 T = TypeVar("T")
 
@@ -79,6 +91,29 @@ class _NoHooks:
         raise NotImplementedError("a sender takes nothing")
 
 
+class Leaves:
+    """Which senders are not asked for a while (D5)."""
+
+    def __init__(self) -> None:
+        self._pauses: dict[PluginKey, Backoff] = {}
+        self._until: dict[PluginKey, float] = {}
+
+    def on(self, key: PluginKey) -> bool:
+        return time.monotonic() < self._until.get(key, 0.0)
+
+    def began(self, key: PluginKey) -> bool:
+        """Also of one that is over: whether the sender is back is not known yet."""
+        return key in self._until
+
+    def begin(self, key: PluginKey) -> None:
+        pause = self._pauses.setdefault(key, Backoff(FIRST_LEAVE, LONGEST_LEAVE, random.random))
+        self._until[key] = time.monotonic() + pause.after_failure()
+
+    def end(self, key: PluginKey) -> None:
+        self._pauses.pop(key, None)
+        self._until.pop(key, None)
+
+
 class Senders:
     """Those that are open in this process, by what they are; the one that was used longest ago is closed when there are too
     many."""
@@ -92,6 +127,7 @@ class Senders:
         self._open: dict[PluginKey, Sending] = {}
         self._bulk: dict[PluginKey, Bulk] = {}
         self._closed = False
+        self.leaves = Leaves()
 
     def bulk(self, item: Item) -> Bulk:
         key = item.route.sender
@@ -107,9 +143,10 @@ class Senders:
         """On the loop."""
         messages = [item.sendable for item in items]
         try:
+            until = time.monotonic() + seconds
             async with asyncio.timeout(seconds):
                 sending = await self._sending(key, items[0])
-                answers = await sending.send(messages)
+            answers = await sent_within(sending, messages, until - time.monotonic())
             if len(answers) == len(messages):
                 return answers
             why = Undelivered(f"the sender gave {len(answers)} answers for {len(messages)} messages", again=True)
@@ -175,15 +212,16 @@ def _make_room(open: dict[PluginKey, Bulk]) -> None:
 
 
 class Delivery:
-    """A `Deliver` (`trunkline.pipeline.jobs.stage`): of one task, or of the driver for one batch."""
+    """A `Deliver` (`trunkline.pipeline.jobs.stage`): of one task, or of the driver for one batch. `seconds`: of a call."""
 
-    def __init__(self, senders: Senders) -> None:
-        self._senders = senders
+    def __init__(self, senders: Senders, seconds: float = SEND_SECONDS) -> None:
+        self._senders, self._seconds = senders, seconds
         self._calls: dict[PluginKey, list[Future[None]]] = {}
         self._bulk: dict[PluginKey, tuple[Bulk, list[Item]]] = {}
         self._sent: list[Item] = []
         self._unsent: list[Unsent] = []
         self._stopped: set[str] = set()
+        self._away: set[PluginKey] = set()
 
     def put(self, items: Sequence[Item]) -> None:
         key = items[0].route.sender
@@ -197,19 +235,32 @@ class Delivery:
         return None
 
     def _put_bulk(self, key: PluginKey, items: Sequence[Item]) -> None:
-        going = [item for item in items if item.route.hash not in self._stopped] if self._stopped else list(items)
-        if len(going) < len(items):
-            behind = Undelivered(BEHIND, again=True)
-            self._unsent += [Unsent(item, behind) for item in items if item.route.hash in self._stopped]
+        going = self._going(key, items)
         if not going:
             return
         try:
-            bulk = self._senders.bulk(going[0])
+            held = self._bulk.get(key)
+            bulk = held[0] if held is not None else self._senders.bulk(going[0])
             bulk.put([item.sendable for item in going])
         except Exception as error:
             self._raised(going, error)
         else:
             self._bulk.setdefault(key, (bulk, []))[1].extend(going)
+
+    def _going(self, key: PluginKey, items: Sequence[Item]) -> Sequence[Item]:
+        """Without those that are not sent (D2, D5)."""
+        away = key in self._away or self._senders.leaves.on(key)
+        if not away and not self._stopped:
+            return items
+        going: list[Item] = []
+        for item in items:
+            if item.route.hash in self._stopped:
+                self._unsent.append(Unsent(item, Undelivered(BEHIND, again=True)))
+            elif away and not item.route.sure:
+                self._unsent.append(Unsent(item, LEFT_OUT))
+            else:
+                going.append(item)
+        return going
 
     def _raised(self, items: Sequence[Item], error: Exception) -> None:
         """D4; some of them may have been sent all the same."""
@@ -222,8 +273,11 @@ class Delivery:
         for calls in self._calls.values():
             for call in calls:
                 call.result()
-        for bulk, items in self._bulk.values():
-            self._hear(items, bulk.finish())
+        for key, (bulk, items) in self._bulk.items():
+            began = time.monotonic()
+            undelivered = bulk.finish()
+            self._hear(items, undelivered)
+            self._fared(key, [undelivered.get(item.sendable.id) for item in items], time.monotonic() - began)
         sent, unsent, self._sent, self._unsent = self._sent, self._unsent, [], []
         self._calls, self._bulk = {}, {}
         return sent, unsent
@@ -239,10 +293,14 @@ class Delivery:
     async def _call(self, key: PluginKey, items: list[Item], before: Future[None] | None) -> None:
         if before is not None:
             await asyncio.wrap_future(before)
-        behind = [item for item in items if item.route.hash in self._stopped]
-        going = [item for item in items if item.route.hash not in self._stopped] if behind else items
-        self._unsent += [Unsent(item, Undelivered(BEHIND, again=True)) for item in behind]
-        answers = await self._senders.send(key, going) if going else ()
+        going = self._going(key, items)
+        if not going:
+            return
+        probes = self._senders.leaves.began(key) and not any(item.route.sure for item in going)
+        seconds = min(PROBE_SECONDS, self._seconds) if probes else self._seconds
+        began = time.monotonic()
+        answers = await self._senders.send(key, going, seconds)
+        took = time.monotonic() - began
         for item, why in zip(going, answers, strict=True):
             if why is None:
                 self._sent.append(item)
@@ -250,6 +308,16 @@ class Delivery:
                 self._unsent.append(Unsent(item, why))
                 if why.again and item.route.sure:
                     self._stopped.add(item.route.hash)
+        self._fared(key, answers, took, USED_UP * seconds)
+
+    def _fared(self, key: PluginKey, answers: Sequence[Undelivered | None], took: float, late: float = math.inf) -> None:
+        """D5. A message that is refused for good was heard, too."""
+        heard = sum(1 for why in answers if why is None or not why.again)
+        if (took >= late and heard < len(answers)) or (took >= HOLDS_UP and not heard):
+            self._away.add(key)
+            self._senders.leaves.begin(key)
+        elif heard:
+            self._senders.leaves.end(key)
 
 
 _kept: dict[tuple[str, str], Senders] = {}
