@@ -17,7 +17,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from trunkline.api.metrics import HttpNumbers, ViewCollector
 from trunkline.api.tracing import SPANS
-from trunkline.cli.reference import api, commands, evidence, schemas, settings
+from trunkline.cli.reference import api, commands, evidence, python, schemas, settings
 from trunkline.cli.reference.evidence import Proof
 from trunkline.core.config import ProcessConfig
 from trunkline.core.environment import variable_of
@@ -187,3 +187,27 @@ def test_every_counter_of_the_trunk_is_on_the_page_and_no_other() -> None:
     cells_of_page = cells(DOCS / "reference" / "metrics.md")
     named = {found[1] for cell in cells_of_page if (found := re.fullmatch(r"trunkline_trunk_(\w+)_total", cell))}
     assert named | {cell for cell in cells_of_page if not cell.startswith("trunkline_")} == counted
+
+
+# -- the library
+
+
+def test_the_page_of_the_library_shows_signatures_with_what_is_said_about_them() -> None:
+    _, _, rest = python.section("send").partition("### AsyncQueueClient\n")
+    assert "`from trunkline.queues.client import AsyncQueueClient`" in rest
+    assert "AsyncQueueClient(name: str)" in rest
+    assert "await transmit_messages(conn: psycopg.AsyncConnection[Any], messages: Sequence[Message]) -> None" in rest
+
+
+def test_what_the_examples_import_of_queues_and_reporters_is_on_the_page_of_the_library() -> None:
+    parts = r"^from (trunkline\.(?:queues|bridge\.reporter\w*|bridge\.types|routes\.plugin)[\w.]*) import ([\w, ]+)$"
+    examples = "\n".join(file.read_text() for file in (ROOT / "examples").rglob("*.py"))
+    used = {name.strip() for _, names in re.findall(parts, examples, re.M) for name in names.split(",")}
+    shown = {name for modules in python.SECTIONS.values() for names in modules.values() for name in names}
+    called_otherwise = {"QueueMessage": "Received"}
+    assert {called_otherwise.get(name, name) for name in used} - shown == set()
+
+
+def test_the_page_of_the_library_names_what_is_there() -> None:
+    for name in python.SECTIONS:
+        assert "### " in python.section(name)

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from trunkline.cli.reference import api, commands, evidence, schemas, settings
+from trunkline.cli.reference import api, commands, evidence, python, schemas, settings
 from trunkline.core.errors import Invalid
 
 PLACE = re.compile(r"^<!-- made: (\S+)(?: (\S+))? -->$", re.M)
@@ -21,6 +21,7 @@ MAKERS: Mapping[str, Callable[[Path, str], str]] = {
     "api-access": lambda root, _: api.access(),
     "api-problems": lambda root, _: api.problems(),
     "schemas": lambda root, _: schemas.page(),
+    "python": lambda root, name: python.section(name),
     "tests": evidence.block,
     "benchmarks": lambda root, _: _benchmarks(root / "benchmarks"),
     "picture": lambda root, name: _picture(root / "docs" / "assets" / f"{name}.svg"),
