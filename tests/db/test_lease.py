@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import socket
 import threading
 import time
 import uuid
@@ -13,6 +15,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from psycopg.conninfo import make_conninfo
 
 from trunkline.core.clock import ManualClock
 from trunkline.core.errors import Fenced
@@ -35,6 +38,14 @@ def dsn(make_database: Callable[..., str]) -> str:
 def connect(dsn: str) -> Iterator[Callable[[], Conn]]:
     with ExitStack() as opened:
         yield lambda: opened.enter_context(psycopg.connect(dsn))
+
+
+def test_a_host_that_is_gone_without_a_word_is_noticed_soon_unless_the_dsn_says_when(dsn: str) -> None:
+    with connect_fenced(make_conninfo(dsn, keepalives_idle=60)) as conn, socket.socket(fileno=os.dup(conn.fileno())) as wire:
+        options = (socket.TCP_USER_TIMEOUT, socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT)
+        assert [wire.getsockopt(socket.IPPROTO_TCP, option) for option in options] == [10_000, 60, 2, 3]
+        assert wire.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+        assert conn.info.get_parameters()["connect_timeout"] == "5"
 
 
 def take(conn: Conn, seconds: float = 60.0) -> Grant:

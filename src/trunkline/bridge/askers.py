@@ -16,6 +16,7 @@ import structlog
 
 from trunkline.core.errors import Invalid
 from trunkline.core.jsoncodec import dumps
+from trunkline.db.away import attentive
 from trunkline.queues.client import NoRoom, QueueClient
 
 KIND = {"kind": "resync"}
@@ -83,5 +84,7 @@ class QueueAsker:
 
     def _connected(self) -> psycopg.Connection[Any]:
         if self._conn is None or self._conn.closed:
-            self._conn = psycopg.connect(self._dsn, application_name="trunkline-asker", connect_timeout=5)
+            self._conn = psycopg.connect(
+                attentive(self._dsn), application_name="trunkline-asker", options="-c statement_timeout=30s"
+            )
         return self._conn

@@ -9,15 +9,12 @@ from __future__ import annotations
 from typing import Any
 
 import psycopg
-from psycopg.conninfo import make_conninfo
 
 from trunkline.db.lease import connect_fenced
 
-_CONNECT_SECONDS = 5
-
 
 def connect_worker(dsn: str, statement_seconds: float, name: str = "trunkline") -> psycopg.Connection[Any]:
-    conn = connect_fenced(make_conninfo(dsn, connect_timeout=_CONNECT_SECONDS), name)
+    conn = connect_fenced(dsn, name)
     conn.execute(f"SET statement_timeout = {round(statement_seconds * 1000)}")
     conn.execute("SET enable_seqscan = off")
     conn.commit()

@@ -37,6 +37,7 @@ from trunkline.core.bundle import Mode
 from trunkline.core.clock import Clock
 from trunkline.core.config import BridgeConfig
 from trunkline.core.errors import Fenced
+from trunkline.db.away import cancel, cut
 from trunkline.db.lease import Grant
 
 MAX_TRIES = 3
@@ -68,7 +69,11 @@ class Connection:
 
     def cancel(self) -> None:
         if self._conn is not None and not self._conn.closed:
-            self._conn.cancel_safe(timeout=2)
+            cancel(self._conn)
+
+    def cut(self) -> None:
+        if self._conn is not None and not self._conn.closed:
+            cut(self._conn)
 
     def close(self) -> None:
         if self._conn is not None:
@@ -113,7 +118,7 @@ class Workers:
             self._changed.notify_all()
 
     def backlog(self) -> int:
-        """Bundles that wait and are not complete ones."""
+        """Bundles that wait for workers and are not complete ones."""
         with self._changed:
             return self._units.backlog()
 
@@ -122,7 +127,8 @@ class Workers:
             return self._units.sizes()
 
     def stop(self, seconds: float = 10.0) -> None:
-        """Lets the applies in flight end; what does not end in time is cancelled and rolls back."""
+        """Lets the applies in flight end; what does not end in time is cancelled and rolls back. A server
+        that does not even cancel is left alone with it."""
         self._signal_stop()
         deadline = self._clock.monotonic() + seconds
         for thread in self._threads:
@@ -131,6 +137,9 @@ class Workers:
         for thread, conn in zip(self._threads, self._connections, strict=True):
             if thread.is_alive():
                 conn.cancel()
+                thread.join(5)
+            if thread.is_alive():
+                conn.cut()
                 thread.join(5)
 
     def _signal_stop(self) -> None:

@@ -22,8 +22,12 @@ import psycopg
 
 from trunkline.core.errors import Fenced
 from trunkline.db.arrays import use_quick_arrays
+from trunkline.db.away import attentive
 
 FENCED_STATE = "TL001"
+# For whoever tries again: a lock that nobody gives back, or a statement without an end, makes it fail.
+PATIENCE = {"lock_timeout": "30s", "statement_timeout": "300s"}
+_ASLEEP = {"idle_in_transaction_session_timeout": "3s"}
 
 # ON CONFLICT locks the row before it looks at its WHERE: without the first look, whoever asks in vain would wait for
 # fenced work and then hold it up.
@@ -132,8 +136,9 @@ def commit_fenced(conn: psycopg.Connection[Any], grant: Grant) -> None:
         raise
 
 
-def connect_fenced(dsn: str, application_name: str = "trunkline") -> psycopg.Connection[Any]:
-    """A connection for fenced work: a holder that falls asleep in a transaction loses it after 3 s."""
-    conn = psycopg.connect(dsn, application_name=application_name, options="-c idle_in_transaction_session_timeout=3000")
+def connect_fenced(dsn: str, application_name: str = "trunkline", **settings: str) -> psycopg.Connection[Any]:
+    """A connection for fenced work: a holder asleep in a transaction loses it after 3 s. `settings`: the server's."""
+    options = " ".join(f"-c {name}={value}" for name, value in {**_ASLEEP, **settings}.items())
+    conn = psycopg.connect(attentive(dsn), application_name=application_name, options=options)
     use_quick_arrays(conn)
     return conn

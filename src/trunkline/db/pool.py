@@ -7,11 +7,13 @@ from typing import Any
 import psycopg
 from psycopg_pool import ConnectionPool
 
+from trunkline.db.away import attentive
+
 
 def open_pool(dsn: str, size: int, name: str, checked: bool = False) -> ConnectionPool[psycopg.Connection[Any]]:
     """`checked` asks each connection whether it lives before it is given out: for callers who do not try again."""
     pool: ConnectionPool[psycopg.Connection[Any]] = ConnectionPool(
-        dsn,
+        attentive(dsn),
         min_size=1,
         max_size=size,
         name=name,
@@ -20,7 +22,6 @@ def open_pool(dsn: str, size: int, name: str, checked: bool = False) -> Connecti
         kwargs={
             "options": "-c idle_in_transaction_session_timeout=3000 -c jit=off",
             "application_name": f"trunkline-{name}",
-            "tcp_user_timeout": 10_000,  # a database that is gone without a word is noticed
         },
     )
     pool.open()

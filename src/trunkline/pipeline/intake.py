@@ -25,7 +25,7 @@ from trunkline.bridge.plan import Plan, open_plan, read_offsets
 from trunkline.bridge.types import Types
 from trunkline.bridge.workers import Workers
 from trunkline.core.errors import Terminal
-from trunkline.db.lease import commit_fenced, connect_fenced
+from trunkline.db.lease import PATIENCE, commit_fenced, connect_fenced
 from trunkline.pipeline.conflate import Conflated, Conflation
 from trunkline.pipeline.query import BatchQuery, require_empty
 from trunkline.pipeline.queue_source import FORMAT, QueueSource, Settings
@@ -124,5 +124,9 @@ class Intake(BatchQuery):
 
     def _connection(self) -> psycopg.Connection[Any]:
         if self._conn is None or self._conn.closed:
-            self._conn = connect_fenced(self._settings.dsn)
+            self._conn = connect_fenced(self._settings.dsn, **PATIENCE)
+        return self._conn
+
+    @property
+    def connection(self) -> psycopg.Connection[Any] | None:
         return self._conn

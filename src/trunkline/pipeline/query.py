@@ -1,7 +1,8 @@
 """A streaming query whose batches one function takes in, and what keeps it running.
 
 B1  Every start uses a new, empty checkpoint folder (H28); older folders are removed.
-B2  To drain, the running batch ends and the next one raises before it does anything.
+B2  To drain, the running batch ends and the next one raises before it does anything. One that does not end in time is cut off
+    from its database.
 B3  A query that ended, or could not start, is started anew at the stored offsets, with backoff.
 B4  A query with a pool of its own gets its share of the cores, whatever other jobs there are.
 B5  The first batch of a query may be empty and have no plan: Spark asks for one, whether there is anything new or not.
@@ -18,9 +19,11 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import structlog
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -30,13 +33,18 @@ from trunkline.core.clock import Clock
 from trunkline.core.collector import collector_at_rest
 from trunkline.core.errors import Invalid, Retryable, Terminal, TrunklineError
 from trunkline.core.jsoncodec import loads
+from trunkline.db.away import cancel, cut
 
 # A batch that lasts longer is interrupted when the query stops, and rolls back.
 _DRAIN_SECONDS = 15.0
 # A batch that lasts longer is held up: nobody knows what came meanwhile.
 _SOON_SECONDS = 5.0
 _HOLD_SECONDS = 0.05
+# For a cancelled batch to roll back.
+_CANCEL_SECONDS = 3.0
 _POOL = "spark.scheduler.pool"
+# A JVM that has ended, or cannot be reached.
+NO_ANSWER = (Py4JError, OSError)
 
 log = structlog.get_logger(__name__)
 
@@ -75,9 +83,12 @@ class BatchQuery:
 
     def failure(self) -> str | None:
         query = self._query
-        if query is None or query.isActive:
-            return None
-        error = query.exception()
+        try:
+            if query is None or query.isActive:
+                return None
+            error = query.exception()
+        except NO_ANSWER as why:
+            return f"Spark does not answer: {why}"
         return _reason(str(error)) if error else "the query ended by itself"
 
     @property
@@ -101,11 +112,31 @@ class BatchQuery:
     def stop(self) -> None:
         query, self._query = self._query, None
         self._draining.set()
-        if self._batch.acquire(timeout=self._drain_seconds):
-            self._batch.release()
+        if not self._ends_in(self._drain_seconds):
+            self._break_off()
         if query is not None:
-            with suppress(PySparkException):  # it may have failed already, or met the drain
+            # It may have failed already, or met the drain; and a planner that hangs is not waited for.
+            with suppress(PySparkException, *NO_ANSWER):
                 query.stop()
+
+    def _ends_in(self, seconds: float) -> bool:
+        ended = self._batch.acquire(timeout=seconds)
+        if ended:
+            self._batch.release()
+        return ended
+
+    def _break_off(self) -> None:
+        """Spark cannot interrupt a batch that waits for the database."""
+        conn = self.connection
+        if conn is not None and not conn.closed:
+            cancel(conn)
+            if not self._ends_in(_CANCEL_SECONDS):
+                cut(conn)
+
+    @property
+    def connection(self) -> psycopg.Connection[Any] | None:
+        """What a batch waits for besides Spark."""
+        return None
 
     def _take_one(self, batch: DataFrame, _: int) -> None:
         with self._batch:
@@ -169,9 +200,9 @@ class Supervisor:
         self._started_at = self._clock.monotonic()
         try:
             self._query.start()
-        except (PySparkException, psycopg.Error, TrunklineError) as error:
+        except (PySparkException, psycopg.Error, TrunklineError, *NO_ANSWER) as error:
             self._query.stop()
-            self._wait_after(str(error).splitlines()[0])
+            self._wait_after((str(error) or type(error).__name__).splitlines()[0])
 
     def supervise(self) -> None:
         if self._restart_at is not None:

@@ -36,7 +36,8 @@ from pyspark.sql.types import StructType
 
 from trunkline.bridge.plan import FIRST_POSITION, Plan, commit_plan, open_plan, read_offsets, require_forward, same_offsets
 from trunkline.core.jsoncodec import dumps
-from trunkline.db.lease import Grant, connect_fenced
+from trunkline.db.away import attentive
+from trunkline.db.lease import PATIENCE, Grant, connect_fenced
 from trunkline.pipeline import queue_stream
 from trunkline.pipeline.arrivals import ARRIVALS, HEADER_COLUMNS, SCHEMA
 from trunkline.pipeline.queue_append import AppendSettings, QueueStreamWriter, QueueWriter
@@ -91,7 +92,7 @@ class QueueReader(DataSourceStreamReader):
 
     def _connection(self) -> psycopg.Connection[Any]:
         if self._conn is None or self._conn.closed:
-            self._conn = connect_fenced(self._settings.dsn)
+            self._conn = connect_fenced(self._settings.dsn, **PATIENCE)
         return self._conn
 
     def initialOffset(self) -> dict[str, int]:
@@ -144,7 +145,7 @@ class QueueReader(DataSourceStreamReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, Ranges)
-        with closing(psycopg.connect(self._settings.dsn)) as conn:
+        with closing(psycopg.connect(attentive(self._settings.dsn))) as conn:
             yield from _batches(conn, partition.pieces)
 
     def stop(self) -> None:

@@ -19,7 +19,7 @@ from typing import Any
 import psycopg
 from pyspark.sql import DataFrame
 
-from trunkline.db.lease import commit_fenced, connect_fenced
+from trunkline.db.lease import PATIENCE, commit_fenced, connect_fenced
 from trunkline.pipeline.kafka.cluster import Cluster
 from trunkline.pipeline.kafka.format import FORMAT, KafkaFormat
 from trunkline.pipeline.kafka.offsets import move_offsets, open_plan
@@ -85,7 +85,11 @@ class KafkaIntake(BatchQuery):
 
     def _connection(self) -> psycopg.Connection[Any]:
         if self._conn is None or self._conn.closed:
-            self._conn = connect_fenced(self._settings.dsn)
+            self._conn = connect_fenced(self._settings.dsn, **PATIENCE)
+        return self._conn
+
+    @property
+    def connection(self) -> psycopg.Connection[Any] | None:
         return self._conn
 
     def _kafka(self) -> Cluster:

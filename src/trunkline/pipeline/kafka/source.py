@@ -28,7 +28,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxBytes, ReadMaxRows, SupportsTriggerAvailableNow
 
 from trunkline.core.errors import Terminal
-from trunkline.db.lease import connect_fenced
+from trunkline.db.lease import PATIENCE, connect_fenced
 from trunkline.pipeline.kafka import bundles
 from trunkline.pipeline.kafka.admit import Limits, Piece, admit, pack
 from trunkline.pipeline.kafka.clients import Config, borrowed, configuration
@@ -79,7 +79,7 @@ class KafkaReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _connection(self) -> psycopg.Connection[Any]:
         if self._conn is None or self._conn.closed:
-            self._conn = connect_fenced(self._settings.dsn)
+            self._conn = connect_fenced(self._settings.dsn, **PATIENCE)
         return self._conn
 
     def _look(self, offsets: Offsets) -> Look:
