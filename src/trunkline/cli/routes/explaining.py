@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from trunkline.routes.event import Event
 
 TAKEN = "taken"
-SLOW = 60.0  # seconds: a script may take its time
+SLOW = 75.0  # seconds: a script may take its time
 
 
 def explain(

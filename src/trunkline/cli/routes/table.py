@@ -16,9 +16,11 @@ Shown = dict[str, Any]
 IN_ANSWERS = ("status", "created", "modified", "hash", "revision")
 """What a node says of a route, and nobody writes."""
 
+SECONDS = 60.0  # longer than a node lets a change of routes take, beside what it is told to wait
+
 
 def table_client(url: str | None, token: str | None, wait: float = 0.0) -> Client:
-    return Client(url, token, httpx.Timeout(15.0 + wait, connect=TIMEOUT.connect))
+    return Client(url, token, httpx.Timeout(SECONDS + wait, connect=TIMEOUT.connect))
 
 
 def address(tenant: Tenant, *parts: str) -> str:
