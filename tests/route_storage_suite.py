@@ -1,4 +1,4 @@
-"""What every storage of routes does: the rules S1 to S7 of trunkline.routes.storage.base, and the tests of its first model.
+"""What every storage of routes does: the rules S1 to S8 of trunkline.routes.storage.base, and the tests of its first model.
 
 A storage passes by subclassing `StorageSuite` with a fixture `place`, which says where the routes are.
 """
@@ -15,13 +15,14 @@ import pytest
 
 from trunkline.core.errors import Invalid
 from trunkline.core.jsoncodec import dumps
-from trunkline.routes.keys import RouteKey, Tenant
+from trunkline.routes.keys import HOUSE, RouteKey, Tenant
 from trunkline.routes.storage.apart import MANY
 from trunkline.routes.storage.base import (
     REMEMBER,
     Change,
     Conflict,
     Fragment,
+    NoSuchTenant,
     Put,
     Remove,
     RouteConfig,
@@ -493,6 +494,18 @@ class StorageSuite:
         assert len(await storage.fragments(MINE)) == 1
         await storage.change([Remove(key("a")), Remove(key("b"))])
         assert await storage.remove_tenant(MINE)
+
+    async def test_rule_s8_a_tenant_that_was_removed_meanwhile_gets_no_route(self, storage: Storage) -> None:
+        await storage.put_tenant(TenantConfig(MINE))
+        house = put("h", 1, HOUSE, asks_tenant=True)
+        await storage.change([put("a", asks_tenant=True), house])
+        with pytest.raises(NoSuchTenant, match="tenant myorg/other: there is none"):
+            await storage.change([put("a", 2, asks_tenant=True), put("b", 1, OTHER, asks_tenant=True)])
+        assert set(hashes(await storage.scan()).values()) == {"hash-myapp-1", house.hash}
+        await storage.change([Remove(key("a")), put("b", 1, OTHER)])
+        assert await storage.remove_tenant(MINE)
+        with pytest.raises(NoSuchTenant):
+            await storage.change([put("a", asks_tenant=True)])
 
     async def test_fragments_are_their_tenants_own(self, storage: Storage) -> None:
         body = {"plugin": "debug", "name": "x", "config": {"text": 'ä"\\', "float": 1.0}}

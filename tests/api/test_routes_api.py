@@ -12,11 +12,13 @@ import yaml
 from psycopg_pool import AsyncConnectionPool
 from pydantic import BaseModel
 
+from memory_node import is_problem
 from memory_routes import RoutedInstance, T, routed, simple, with_tenant
 from routes_in_memory import until
 from trunkline.api import routesexamples as example
 from trunkline.api import routesmodels as models
 from trunkline.routes.instances import Instance, Kind
+from trunkline.routes.keys import Tenant
 from trunkline.routes.storage.memory import MemoryStorage
 from trunkline.routes.storage.postgres import PostgresStorage
 from trunkline.routes.sync.acked_rows import PostgresAcks
@@ -189,6 +191,26 @@ async def test_tenants_are_made_changed_and_removed_and_their_quota_counts_every
         await asked(other, "DELETE", T, models.TenantRemoved)
         assert (await client.get(T)).status_code == 404
         await until(lambda: len(one.operating.tenants.known) == 1)
+
+
+async def test_a_tenant_that_went_unheard_of_gets_no_route() -> None:
+    async with routed() as at, at.client() as client:
+        await with_tenant(client)
+        assert await at.storage.remove_tenant(Tenant("myorg", "myapp"))  # of which the delta was lost
+        answer = await client.put(f"{T}/routes/r", json=simple())
+        assert is_problem(answer, 404, "no-such-tenant"), answer.text
+        assert (await at.storage.scan()).routes == []
+
+
+async def test_an_instance_that_never_answers_is_waited_for_as_long_as_was_asked() -> None:
+    async with routed(others=lambda: ["mute"]) as at, at.client(request_seconds=0.2) as client:
+        await with_tenant(client)
+        answer = await client.put(f"{T}/routes/r", params={"wait": 0.4}, json=simple())
+        assert answer.status_code == 200, answer.text
+        change = answer.json()["change"]
+        assert (change["complete"], change["missing"]) == (False, ["mute"])
+        answer = await client.get(f"/v1/routes/changes/{change['session']}", params={"wait": 0.4})
+        assert answer.status_code == 200, answer.text
 
 
 async def test_lists_come_in_pages(pair: tuple[RoutedInstance, RoutedInstance]) -> None:

@@ -3,15 +3,16 @@
 W1  In a field that the plugin's model calls a `Secret` a reference is shown as it is, and anything else as that type shows
     itself: stars, or of a connection string its harmless parts.
 W2  What nobody knows is hidden: all texts and numbers of a plugin without a model, and under keys that its model lacks.
-W3  Passwords in addresses are hidden wherever they stand.
-W4  What was shown may come back: where it is as it was shown, it means what it was (`filled`). Stars that mean nothing are
-    refused, so that no password ever becomes three stars.
+W3  Passwords and keys in addresses are hidden wherever they stand.
+W4  What was shown may come back: where it is as it was shown, it means what it was (`filled`), but never for another plugin.
+    Stars that mean nothing are refused, so that no password ever becomes three stars.
+W5  What a route makes of an event is shown without what is hidden of the route itself (`trunkline.routes.hiding`).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -28,8 +29,15 @@ ModelOf = Callable[[str, str], type[BaseModel] | None]
 """The model of a plugin's configuration: (receiver | filter | sender, plugin) → model; none if nobody knows the plugin."""
 
 _KINDS = {"receiver": "receiver", "sender": "sender", "filterChain": "filter", "filter_chain": "filter"}
-_IN_ADDRESS = re.compile(r"(://[^\s/?#:@]*):(?!\d+(?:[/?#\s]|$))\S+@")
+_IN_ADDRESS = (
+    re.compile(r"(://[^\s/?#:@]*:)(?!\d+(?:[/?#\s]|$))(\S+)(?=@)"),
+    re.compile(r"([?&][\w.\-]*(?:passw|secret|token|credential|key|sig|signature)=)(?!\{)([^&#\s]+)", re.I),
+    re.compile(r"(://(?:[\w.\-]*discord(?:app)?\.com/api/(?:v\d+/)?webhooks|hooks\.slack\.com/\w+)/)([^\s?#{]+)", re.I),
+)
+_STARRED = re.compile(r":\*\*\*@|[?&][\w.\-]+=\*\*\*|://[^\s?#]+/\*\*\*")
+_SHORTEST = 4  # letters of a hidden text that is looked for in others: shorter ones are in every second word
 _TELLING = re.compile(r"authorization|passw|secret|token|cookie|credential|api[-_]?key", re.I)
+_CONTENT = frozenset({"payload", "metadata", "body"})
 _REFERS = re.compile(r"\{[^{}]*\}")
 
 
@@ -54,7 +62,8 @@ class _Sort:
             return _sort(*(field.annotation for field in fields))
         if self.models:
             return _Sort(Secret, self.models)
-        return _TOLD if self.secret in (None, Text) and _TELLING.search(key) else self
+        open = self.secret is None or issubclass(self.secret, Text)
+        return _TOLD if open and _TELLING.search(key) else self
 
 
 _OPEN, _HIDDEN, _TOLD = _Sort(), _Sort(Secret), _Sort(_Told)
@@ -75,6 +84,17 @@ def redacted_plugin(kind: str, plugin: Body, model_of: ModelOf) -> dict[str, Any
     model = model_of(kind, str(plugin.get("plugin", "")))
     sort = _Sort(models=(model,)) if model else _HIDDEN
     return {key: _shown(value, sort if key == "config" else _OPEN) for key, value in plugin.items()}
+
+
+def shown_parts(message: Mapping[str, Any]) -> dict[str, Any]:
+    """What a sender is given, or a dead letter holds: of an event only what is written around it is looked at."""
+    return {key: value if key in _CONTENT else _shown(value, _OPEN) for key, value in message.items()}
+
+
+def hidden_texts(route: Body, model_of: ModelOf) -> list[str]:
+    """What of this route nobody is shown, the longest first: of templates what stands between references."""
+    found = set(_hidden(route, redacted(route, model_of)))
+    return sorted((text for text in found if len(text) >= _SHORTEST), key=len, reverse=True)
 
 
 def filled(route: Body, before: Body, model_of: ModelOf) -> dict[str, Any]:
@@ -103,11 +123,28 @@ def _shown(value: Any, sort: _Sort) -> Any:
         return STARS if sort.secret and not isinstance(value, bool | None) else value
     if sort.secret and not value.startswith(SCHEME):
         value = sort.secret.plain(value).shown
-    return _IN_ADDRESS.sub(rf"\1:{STARS}@", value)
+    for pattern in _IN_ADDRESS:
+        value = pattern.sub(rf"\1{STARS}", value)
+    return value
+
+
+def _hidden(value: Any, shown: Any) -> Iterator[str]:
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from _hidden(item, shown[key])
+    elif isinstance(value, list | tuple):
+        for item, said in zip(value, shown, strict=True):
+            yield from _hidden(item, said)
+    elif value != shown and shown == STARS:
+        yield from (piece.strip() for piece in _REFERS.split(str(value)))
+    elif isinstance(value, str):
+        yield from (found[2] for pattern in _IN_ADDRESS for found in pattern.finditer(value))
 
 
 def _filled(value: Any, before: Any, shown: Any) -> Any:
     if isinstance(value, Mapping) and isinstance(before, Mapping):
+        if value.get("plugin") != before.get("plugin"):
+            return value
         return {key: _filled(item, before.get(key), shown.get(key)) for key, item in value.items()}
     if isinstance(value, list) and isinstance(before, list) and len(value) == len(before):
         return [_filled(*three) for three in zip(value, before, shown, strict=True)]
@@ -119,4 +156,4 @@ def _stars(value: Any, at: Location) -> list[Location]:
         return [found for key, item in value.items() for found in _stars(item, (*at, str(key)))]
     if isinstance(value, list | tuple):
         return [found for n, item in enumerate(value) for found in _stars(item, (*at, n))]
-    return [at] if isinstance(value, str) and (value == STARS or f":{STARS}@" in value) else []
+    return [at] if isinstance(value, str) and (value == STARS or _STARRED.search(value)) else []

@@ -17,13 +17,9 @@ from trunkline.routes.manager import RoutingTableManager
 from trunkline.routes.model import Part
 from trunkline.routes.route import RouteTenant
 from trunkline.routes.shown import shown_mistake, shown_tenant, shown_tenant_config
+from trunkline.routes.storage.base import NoSuchTenant as NoSuchTenant
 from trunkline.routes.storage.base import Storage, TenantConfig
 from trunkline.routes.tenants import Tenants
-
-
-class NoSuchTenant(Terminal):
-    def __init__(self, tenant: Tenant) -> None:
-        super().__init__(f"tenant {tenant}", "there is none of this name", "see GET /v1/tenants, or make it first")
 
 
 class Exists(Terminal):

@@ -56,9 +56,19 @@ class Writing:
         before = await self._before(tenant, raw)
         inflated = await self._inflated(tenant, raw)
         one, warnings = self._read(tenant, filled(inflated, before.body if before else {}, self._models))
+        return await self._prepared(tenant, one, warnings, before, expect)
+
+    async def tried(self, tenant: Tenant, body: Any, id: str = "") -> Prepared:
+        """For trying it out, with all that it makes to be seen: stars stay stars, for its filters could tell what they hide."""
+        one, warnings = self._read(tenant, await self._inflated(tenant, _named(body, id)))
+        return await self._prepared(tenant, one, warnings, None, None)
+
+    async def _prepared(
+        self, tenant: Tenant, one: ReadRoute, warnings: tuple[Mistake, ...], before: RouteConfig | None, expect: int | None
+    ) -> Prepared:
         if before is None or one.key != before.key:
             before = await self._before(tenant, {"id": one.key.id})
-        return Prepared(Put(one.key, one.hash, one.configuration.body, _notes(one, before), expect), warnings, before)
+        return Prepared(Put(one.key, one.hash, one.configuration.body, _notes(one, before), expect, True), warnings, before)
 
     async def stored(self, key: RouteKey) -> RouteConfig:
         found = (await self._storage.read([key])).get(key)

@@ -11,6 +11,8 @@
         Who asks for such a name finds nothing, or is told the same.
     S7  A storage that cannot be reached raises `Retryable`. Whether a change that was under way was made is then not known;
         whoever asks again with the same `expect` meets a `Conflict` if it was, and without one changes nothing twice.
+    S8  A tenant that is removed has no routes: not even one that is added meanwhile, if it asks for its tenant
+        (`Put.asks_tenant`).
 
 Every storage passes tests/route_storage_suite.py.
 """
@@ -47,13 +49,15 @@ class RouteConfig(msgspec.Struct, frozen=True, gc=False):
 
 
 class Put(msgspec.Struct, frozen=True, gc=False):
-    """`expect`: the revision it replaces, 0 if there must be none; None: whatever is there."""
+    """`expect`: the revision it replaces, 0 if there must be none; None: whatever is there. `asks_tenant`: whether its tenant
+    must be there; the house always is."""
 
     key: RouteKey
     hash: str
     body: Body
     notes: Body = {}
     expect: int | None = None
+    asks_tenant: bool = False
 
 
 class Remove(msgspec.Struct, frozen=True, gc=False):
@@ -105,6 +109,11 @@ class Conflict(Terminal):
     """Somebody else changed it since it was read; nothing was changed."""
 
 
+class NoSuchTenant(Terminal):
+    def __init__(self, tenant: Tenant) -> None:
+        super().__init__(f"tenant {tenant}", "there is none of this name", "see GET /v1/tenants, or make it first")
+
+
 class Storage(Protocol):
     async def open(self) -> None: ...
 
@@ -125,8 +134,8 @@ class Storage(Protocol):
         """Of a scan only what is newer than that revision: cheap while nothing is, for it is asked every few seconds (H41)."""
 
     async def change(self, changes: Sequence[Change]) -> dict[RouteKey, RouteConfig]:
-        """All of them or, raising `Conflict`, none. Gives the routes as they are now; of removed ones nothing. A `Put` that
-        changes nothing keeps its revision, and a `Remove` of what is not there does nothing."""
+        """All of them or, raising `Conflict` or `NoSuchTenant`, none. Gives the routes as they are now; of removed ones
+        nothing. A `Put` that changes nothing keeps its revision, and a `Remove` of what is not there does nothing."""
 
     async def tenants(self) -> list[TenantConfig]: ...
 

@@ -20,6 +20,7 @@ from trunkline.routes.storage.base import (
     Change,
     Fragment,
     Listed,
+    NoSuchTenant,
     Put,
     RouteConfig,
     Scan,
@@ -70,6 +71,9 @@ class MemoryStorage:
 
     async def change(self, changes: Sequence[Change]) -> dict[RouteKey, RouteConfig]:
         written = write_down(changes)
+        for tenant in written.tenants:
+            if tenant not in self._tenants:
+                raise NoSuchTenant(tenant)
         for change in changes:
             found = self._routes.get(change.key)
             revision = found.revision if found else 0

@@ -33,6 +33,7 @@ from trunkline.routes.storage.base import (
     Change,
     Fragment,
     Listed,
+    NoSuchTenant,
     RouteConfig,
     Scan,
     TenantConfig,
@@ -47,7 +48,7 @@ from trunkline.routes.storage.written import (
     write_down,
 )
 
-_NOT_AS_EXPECTED, _HAS_ROUTES = "TL201", "TL202"  # SQLSTATEs of sql/001_routes.sql
+_NOT_AS_EXPECTED, _HAS_ROUTES, _NO_TENANT = "TL201", "TL202", "TL203"  # SQLSTATEs of sql/*.sql
 _WHATEVER = -1
 _Connection = psycopg.AsyncConnection[tuple[Any, ...]]
 _Row = tuple[Any, ...]
@@ -72,7 +73,9 @@ _OF_TENANT = _ROUTES.format(
 _BODIES = "SELECT hash, body::text FROM routes.config WHERE hash = ANY (%s::text[])"
 _CHANGE = """
 SELECT place::int, revision, extract(epoch FROM created)::float8, extract(epoch FROM modified)::float8
-  FROM routes.change(%s::text[], %s::text[], %s::text[], %s::text[], %s::text[], %s::bigint[], %s::text[], %s::text[])
+  FROM routes.change_of(
+       %s::text[], %s::text[],
+       %s::text[], %s::text[], %s::text[], %s::text[], %s::text[], %s::bigint[], %s::text[], %s::text[])
 """
 _ONE_MOMENT = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY"
 _REVISION = "SELECT revision, extract(epoch FROM clock_timestamp())::float8 FROM routes.counter"
@@ -172,9 +175,12 @@ class PostgresStorage:
         hashes, bodies = list(written.bodies), list(written.bodies.values())
         expects = [_WHATEVER if change.expect is None else change.expect for change in changes]
         keys = _columns([change.key for change in changes])
+        must = [tenant.org for tenant in written.tenants], [tenant.app for tenant in written.tenants]
         try:
-            rows = await self._rows(_CHANGE, *keys, written.hashes, written.notes, expects, hashes, bodies)
+            rows = await self._rows(_CHANGE, *must, *keys, written.hashes, written.notes, expects, hashes, bodies)
         except psycopg.DatabaseError as error:
+            if error.sqlstate == _NO_TENANT:
+                raise NoSuchTenant(written.tenants[int(error.diag.message_detail or 1) - 1]) from None
             if error.sqlstate != _NOT_AS_EXPECTED:
                 raise
             place, found = map(int, (error.diag.message_detail or "").split())

@@ -48,7 +48,18 @@ from trunkline.db.away import in_one_line
 from trunkline.routes.keys import RouteKey, Tenant
 from trunkline.routes.storage import redis_scripts
 from trunkline.routes.storage.apart import apart
-from trunkline.routes.storage.base import NONE_KNOWN, REMEMBER, Body, Change, Fragment, Listed, RouteConfig, Scan, TenantConfig
+from trunkline.routes.storage.base import (
+    NONE_KNOWN,
+    REMEMBER,
+    Body,
+    Change,
+    Fragment,
+    Listed,
+    NoSuchTenant,
+    RouteConfig,
+    Scan,
+    TenantConfig,
+)
 from trunkline.routes.storage.written import (
     Written,
     check_tenant,
@@ -64,6 +75,7 @@ _AWAY = (ConnectionError, TimeoutError, BusyLoadingError, ReadOnlyError, OutOfMe
 # It runs somebody's long script, cannot write its log, or lacks replicas.
 _PASSING = ("BUSY ", "MISCONF ", "NOREPLICAS ")
 _WHATEVER = -1
+_NO_TENANT = 2
 _AFTER_SLASH = "0"
 _strings = msgspec.msgpack.Decoder(list[str])
 _packed = msgspec.msgpack.encode
@@ -168,7 +180,10 @@ class RedisStorage:
         written = await apart(len(changes), write_down, changes)
         lines = await apart(len(changes), _lines, written)
         with self._told():
-            made, *told = await self._change(self._keys, [_packed(lines), _packed(written.bodies)])
+            must = [_field(tenant.org, tenant.app) for tenant in written.tenants]
+            made, *told = await self._change(self._keys, [_packed(lines), _packed(written.bodies), _packed(must)])
+        if made == _NO_TENANT:
+            raise NoSuchTenant(written.tenants[told[0] - 1])
         if not made:
             change, found = changes[told[0] - 1], int(told[1])
             raise conflict(change.key, change.expect or 0, found)

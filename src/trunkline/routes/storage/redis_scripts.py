@@ -10,12 +10,18 @@ local time = redis.call('TIME')
 local moment = string.format('%d.%06d', time[1], time[2])
 """
 
-# ARGV: the changes {field, hash ('' removes), the rest of the record, the revision expected or -1}, and bodies by hash.
+# ARGV: the changes {field, hash ('' removes), the rest of the record, the revision expected or -1}, bodies by hash, and the
+# fields of tenants that must be there.
 # A record is never written by cjson, which keeps 14 digits of a number.
 CHANGE = (
     _OPENING
     + """
 local changes, bodies = cmsgpack.unpack(ARGV[1]), cmsgpack.unpack(ARGV[2])
+for place, tenant in ipairs(cmsgpack.unpack(ARGV[3])) do
+    if redis.call('HEXISTS', tenants, tenant) == 0 then
+        return {2, place}
+    end
+end
 local record = '^{"revision":(%d+),"created":([%d.]+),"modified":([%d.]+),(.*)}$'
 local before = {}
 for place, change in ipairs(changes) do

@@ -13,7 +13,7 @@ import orjson
 
 from trunkline.core.errors import Invalid
 from trunkline.core.jsoncodec import dumps, loads
-from trunkline.routes.keys import RouteKey
+from trunkline.routes.keys import HOUSE, RouteKey, Tenant
 from trunkline.routes.storage.base import Body, Change, Conflict, Fragment, Put, Remove, RouteConfig, TenantConfig
 
 _NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
@@ -23,12 +23,14 @@ Stamps = tuple[int, float, float]
 
 
 class Written(msgspec.Struct, frozen=True):
-    """`bodies`: configurations by their hash. `hashes`, `notes`: of each change; both empty where it removes."""
+    """`bodies`: configurations by their hash. `hashes`, `notes`: of each change; both empty where it removes. `tenants`: that
+    must be there."""
 
     changes: Sequence[Change]
     hashes: list[str]
     notes: list[str]
     bodies: dict[str, str]
+    tenants: list[Tenant]
 
 
 def write_down(changes: Sequence[Change]) -> Written:
@@ -42,6 +44,7 @@ def write_down(changes: Sequence[Change]) -> Written:
         [_hash(change) for change in changes],
         [_notes(change) for change in changes],
         {hash: text_of(f"route {put.key}", put.body) for hash, put in firsts.items()},
+        list({put.key.tenant: None for put in puts if put.asks_tenant and put.key.tenant != HOUSE}),
     )
 
 
