@@ -10,8 +10,8 @@ import httpx
 import pytest
 
 from memory_node import is_problem
-from memory_routes import T, routed, simple, with_tenant
-from running_routes import here, pool_of
+from memory_routes import PASSWORD, T, routed, simple, with_tenant
+from running_routes import here, pool_of, until
 from trunkline.api import routesmodels as models
 from trunkline.core.clock import SystemClock
 from trunkline.routes.keys import RouteKey
@@ -45,7 +45,7 @@ async def client(make_database: Callable[..., str]) -> AsyncIterator[httpx.Async
             storage, PostgresSyncer(dsn, "i1"), runner, injects=runner, hooks=runner.hooks, quotas=quotas, event_seconds=1.0,
             dead_letters=DeadLetters(pool),
         ) as at, at.client() as client:  # fmt: skip
-            runner.receive(stored)
+            runner.receive(stored, 0.2)
             await with_tenant(client)
             yield client
             await runner.rest()
@@ -89,3 +89,74 @@ async def test_dead_letters_are_listed_shown_tried_again_and_dropped(client: htt
     assert (await client.delete(f"/v1/deadletters/{second}")).json() == {"id": second, "dropped": True}
     for method in ("GET", "POST", "DELETE"):
         assert is_problem(await client.request(method, f"/v1/deadletters/{second}"), 404, "no-such-dead-letter")
+
+
+SECRETIVE: dict[str, Any] = {
+    "filterChain": [
+        {
+            "plugin": "transform",
+            "config": {"transformation": {"token": f"{PASSWORD}-2", "n": "{payload.n}", "of": "{payload.of}"}},
+        }
+    ],
+    "sender": {
+        "plugin": "http",
+        "config": {
+            "url": f"http://me:{PASSWORD}@127.0.0.1:1",
+            "urlPath": f"/{{payload.n}}?api_key={PASSWORD}-3",
+            "method": "POST",
+            "headers": {"x-api-key": PASSWORD, "authorization": f"Bearer {PASSWORD}-4 {{payload.n}}"},
+            "attempts": 1,
+        },
+    },
+}
+
+
+async def test_s34_no_way_out_echoes_what_a_route_hides(
+    client: httpx.AsyncClient, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    said = [await client.put(f"{T}/routes/r", json=simple(**NOP, **SECRETIVE))]
+    event = {"payload": {"n": 1, "of": "z"}, "metadata": {}}
+    tenant = {"orgId": "myorg", "appId": "myapp"}
+    said += [await client.get(f"{T}/{path}") for path in ("routes", "routes/r", "receivers", "senders", "filters")]
+    said += [await client.post("/v1/routes/explain", json={"tenant": tenant, **event})]
+    shown = said[2].json()["item"]
+    for route in ({}, {"route": shown}, {"route": simple(**NOP, **SECRETIVE)}):
+        said += [await client.post("/v1/routes/test", json={"tenant": tenant, "id": "r", "events": [event], **route})]
+    said += [await client.post(f"{T}/routes/r/event", json={"n": 1, "of": "z"})]
+    elsewhere = simple(**NOP, filterChain=SECRETIVE["filterChain"])
+    said += [await client.put(f"{T}/routes/r", json=elsewhere)]  # what waits for the sender before becomes a dead letter
+    letters = [*(await eventually_letters(client)), 0]
+    said += [
+        await client.get("/v1/routes/status"),
+        await client.get("/v1/deadletters"),
+        await client.get(f"/v1/deadletters/{letters[0]}"),
+    ]
+    assert [answer.status_code for answer in said] == [200] * len(said), [answer.text for answer in said]
+    assert [answer.url for answer in said if PASSWORD in answer.text] == []
+    explained = said[6].json()["routes"][0]["messages"][0]
+    assert explained["headers"]["x-api-key"] == "***"
+    assert explained["url"] == "http://me:***@127.0.0.1:1/1?api_key=***"
+    assert '"n":1' in explained["body"]
+    assert PASSWORD not in "".join(capfd.readouterr()) + caplog.text
+
+
+async def eventually_letters(client: httpx.AsyncClient) -> list[int]:
+    found: list[int] = []
+
+    async def there() -> bool:
+        found[:] = [row["id"] for row in (await client.get("/v1/deadletters")).json()["letters"]]
+        return bool(found)
+
+    await until(there)
+    return found
+
+
+async def test_stars_show_nothing_of_another_plugin(client: httpx.AsyncClient) -> None:
+    await client.put(f"{T}/routes/r", json=simple(**NOP, **SECRETIVE))
+    sender = {"plugin": "queue", "config": {"client": "c", "destinations": ["hub"], "headers": {"x-api-key": "***"}}}
+    asked = {"tenant": {"orgId": "myorg", "appId": "myapp"}, "id": "r", "events": [{"payload": 1}]}
+    tried = await client.post("/v1/routes/test", json={**asked, "route": simple(**NOP, sender=sender)})
+    assert PASSWORD not in tried.text
+    assert tried.json()["events"][0]["messages"][0]["headers"] == {"x-api-key": "***"}
+    put = await client.put(f"{T}/routes/r", json=simple(**NOP, sender=sender))
+    assert is_problem(put, 400, "invalid"), put.text

@@ -186,6 +186,10 @@ def shown(**written: Any) -> dict[str, Any]:
         ({"headers": {"Authorization": f"Bearer {HIDDEN}", "x": "y"}}, {"headers": {"Authorization": "***", "x": "y"}}),
         ({"headers": {"x-api-key": HIDDEN, "token": "{payload.t}"}}, {"headers": {"x-api-key": "***", "token": "{payload.t}"}}),
         ({"pattern": [{"deep": {"clientSecret": [HIDDEN]}}]}, {"pattern": [{"deep": {"clientSecret": ["***"]}}]}),
+        ({"topic": f"https://h/x?to=a&api_key={HIDDEN}&b=c"}, {"topic": "https://h/x?to=a&api_key=***&b=c"}),
+        ({"topic": "https://h/x?token={payload.t}"}, {"topic": "https://h/x?token={payload.t}"}),
+        ({"topic": f"https://discord.com/api/webhooks/{HIDDEN}/x"}, {"topic": "https://discord.com/api/webhooks/***"}),
+        ({"topic": f"https://hooks.slack.com/services/T/{HIDDEN}"}, {"topic": "https://hooks.slack.com/services/***"}),
         ({"topic": "http://h:8080/x?to=a@b"}, {"topic": "http://h:8080/x?to=a@b"}),
     ],
 )
@@ -248,8 +252,23 @@ def test_what_was_shown_may_be_sent_back() -> None:
 
 def test_stars_never_become_a_secret() -> None:
     before = sent(login={"password": "secret://a.b"})
-    for route in (sent(login={"password": "***"}), sent(topic="http://me:***@h"), sent(others=[{"password": "***"}])):
+    starred = (
+        {"login": {"password": "***"}},
+        {"topic": "http://me:***@h"},
+        {"others": [{"password": "***"}]},
+        {"topic": "h?key=***"},
+    )
+    for route in (sent(**config) for config in starred):
         with pytest.raises(Invalid, match="stars stand there"):
             filled(route, before, model_of)
     with pytest.raises(Invalid, match=r"sender\.config\.login\.password: stars"):
         filled(sent(login={"password": "***"}), before, model_of)
+
+
+def test_stars_mean_nothing_for_another_plugin() -> None:
+    before = sent(headers={"x-api-key": HIDDEN})
+    other = sent(headers={"x-api-key": "***"})
+    assert filled(other, before, model_of) == before
+    other["sender"]["plugin"] = "queue"
+    with pytest.raises(Invalid, match="stars stand there"):
+        filled(other, before, model_of)

@@ -10,11 +10,13 @@ from typing import Any
 
 import pytest
 
-from route_place import AROUND, event, place_at
+from route_place import AROUND, MINE, event, place_at
 from route_sender_suite import SenderEnd, SenderSuite
 from trunkline.core.errors import Invalid
 from trunkline.core.jsoncodec import loads
+from trunkline.core.secret import Secret
 from trunkline.routes.ends import Sendable, Undelivered
+from trunkline.routes.secrets import TenantSecrets
 from trunkline.routes.senders.http import HTTP, HttpSenderConfig, Request, compile_request
 
 Asked = tuple[str, str, dict[str, str], bytes]
@@ -235,3 +237,41 @@ def test_an_event_that_makes_no_request_is_refused_before_it_is_sent(id: Any) ->
         compile_request(HttpSenderConfig(url="{payload.u}"), AROUND)(event({"u": "file:///etc/passwd"}))
     with pytest.raises(Invalid, match="cannot be a name"):
         compile_request(HttpSenderConfig(url="http://h", headers={"a b": "x"}), AROUND)
+
+
+SECRET = "hunter2-never-shown"
+
+
+async def test_an_address_and_headers_may_be_secrets_that_no_message_holds() -> None:
+    async with serving() as server, place_at() as place:
+        sections = {"myorg": {"myapp": {"hook": Secret(f"http://127.0.0.1:{server.port}/{SECRET}"), "key": Secret(SECRET)}}}
+        written = {
+            "url": "secret://hook",
+            "urlPath": "/{payload.n}",
+            "headers": {"X-Api-Key": "secret://key", "x": "{payload.h}"},
+        }
+        config = TenantSecrets(MINE, sections).resolved(HttpSenderConfig.model_validate(written))
+        request = compile_request(config, AROUND)(event({"n": 7, "h": "secret://key"}))
+        assert request == Request("GET", "secret://hook/7", {"x": "secret://key", "x-api-key": "secret://key"})
+        server.reply = lambda asked: (404, {}, f"no {asked[1]}".encode())
+        assert HTTP.open is not None
+        sending = await HTTP.open(config, place)
+        try:
+            (left,) = await sending.send([Sendable("id-1", request)])
+        finally:
+            await sending.close()
+        ((_, path, headers, _),) = server.asked
+        assert (path, headers["x-api-key"], headers["x"]) == (f"/{SECRET}/7", SECRET, "secret://key")
+        assert left is not None
+        assert SECRET not in left.reason
+
+
+def test_a_secret_that_is_no_address_or_header_is_refused_without_being_shown() -> None:
+    sections = {"myorg": {"myapp": {"bad": Secret(f"{SECRET} \n")}}}
+    for written in ({"url": "secret://bad"}, {"url": "http://h", "headers": {"k": "secret://bad"}}):
+        config = TenantSecrets(MINE, sections).resolved(HttpSenderConfig.model_validate(written))
+        with pytest.raises(Invalid) as refused:
+            compile_request(config, AROUND)
+        assert SECRET not in str(refused.value)
+    unknown = HttpSenderConfig.model_validate({"url": "secret://hook", "headers": {"k": "secret://key"}})
+    assert compile_request(unknown, AROUND)(event({})) == Request("GET", "secret://hook", {"k": "secret://key"})

@@ -19,6 +19,7 @@ from trunkline.core.ids import ALL_SITES, check_name
 from trunkline.core.mistakes import printable
 from trunkline.core.section import Model
 from trunkline.routes.paths import event_path, parse_template, texts
+from trunkline.routes.secrets import Text
 
 MAX_DEPTH = 64  # of patterns and templates: they are compiled by recursion, and YAML can make a value its own part
 
@@ -72,6 +73,19 @@ def _mistake(template: str) -> str:
     return ""
 
 
+class _SecretTemplate(Text):
+    """A template, or a reference to a secret, which is taken as it is."""
+
+    @classmethod
+    def mistake(cls, text: str) -> str:
+        return ""
+
+
+def _check_secret_template(text: _SecretTemplate) -> None:
+    if text.known and text.shown == text.reveal():
+        _check_templates(text.reveal())
+
+
 def _check_destination(text: str) -> None:
     if text != ALL_SITES and all(isinstance(piece, str) for piece in parse_template(text)):
         check_name("site", text)
@@ -108,6 +122,7 @@ _TEMPLATED = _Templated()
 Json = Annotated[Any, checked(_check_json)]
 EventPath = Annotated[str, checked(event_path)]
 Template = Annotated[str, checked(_check_templates), _TEMPLATED]
+SecretTemplate = Annotated[_SecretTemplate, checked(_check_secret_template), _TEMPLATED]
 TemplateTree = Annotated[Any, checked(_check_templates), _TEMPLATED]
 Destination = Annotated[str, checked(_check_destination), _TEMPLATED]
 ClientName = Annotated[str, checked(lambda name: check_name("client", name))]
@@ -119,13 +134,20 @@ TenantName = Annotated[str, _named("name", _TENANT_NAME, "_ -", optional=False)]
 def templates_of(config: BaseModel, where: str) -> Iterator[tuple[str, Any]]:
     """Every value of a configuration that is a template or made of templates, with its place."""
     for name, key in _template_fields(type(config)):
-        yield f"{where}.{key}", getattr(config, name)
+        yield f"{where}.{key}", written(getattr(config, name))
     for name, field in type(config).model_fields.items():
         value = getattr(config, name)
         items = enumerate(value) if isinstance(value, list | tuple) else [(None, value)]
         for n, inner in items:
             if isinstance(inner, BaseModel):
                 yield from templates_of(inner, f"{where}.{field.alias or name}{'' if n is None else f'[{n}]'}")
+
+
+def written(value: Any) -> Any:
+    """Templates as they are written; of a reference to a secret, the reference."""
+    if isinstance(value, dict):
+        return {key: written(inner) for key, inner in value.items()}
+    return value.shown if isinstance(value, Text) else value
 
 
 @cache

@@ -1,12 +1,20 @@
-"""Dead letters of routes, for people: what no route could bring to its end, to look at, to try again, or to drop."""
+"""Dead letters of routes, for people: what no route could bring to its end, to look at, to try again, or to drop.
+
+None is shown with a secret of its route, as the route is now (`trunkline.routes.hiding`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from trunkline.core.errors import Retryable, Terminal
-from trunkline.routes.keys import Tenant
+from trunkline.routes.hiding import Hiding
+from trunkline.routes.keys import RouteKey, Tenant
+from trunkline.routes.redaction import shown_parts
+from trunkline.routes.storage.base import RouteConfig, Storage
+from trunkline.routes.workshop import Workshop
 
 
 class LetterRow(Protocol):
@@ -45,12 +53,13 @@ class NoSuchLetter(Terminal):
 
 
 class Lettering:
-    def __init__(self, letters: Letters | None) -> None:
-        self._letters = letters
+    def __init__(self, letters: Letters | None, storage: Storage, workshop: Workshop) -> None:
+        self._letters, self._storage, self._workshop = letters, storage, workshop
 
     async def listed(self, tenant: Tenant | None, route: str, after: int, most: int) -> dict[str, Any]:
         found = await self._there().list(tenant, route or None, after, most + 1)
-        rows = [_shown(row) for row in found[:most]]
+        hidings = await self._hidings(found[:most])
+        rows = [_shown(row, hidings.get(_route(row))) for row in found[:most]]
         return {"letters": rows, "next": rows[-1]["id"] if len(found) > most else None}
 
     async def tenant(self, id: int) -> Tenant:
@@ -62,7 +71,10 @@ class Lettering:
 
     async def show(self, id: int) -> dict[str, Any]:
         row, content = await self._there().show(id)
-        return {**_shown(row), "content": content}
+        hiding = (await self._hidings([row])).get(_route(row))
+        message = content if isinstance(content, Mapping) else {"payload": content}
+        masked = hiding.message(message) if hiding else shown_parts(message)
+        return {**_shown(row, hiding), "content": masked if message is content else masked["payload"]}
 
     async def replay(self, id: int) -> dict[str, Any]:
         return {"id": id, "tried_again": bool(await self._there().replay([id]))}
@@ -70,20 +82,33 @@ class Lettering:
     async def drop(self, id: int) -> dict[str, Any]:
         return {"id": id, "dropped": bool(await self._there().drop([id]))}
 
+    async def _hidings(self, rows: Sequence[LetterRow]) -> dict[RouteKey, Hiding]:
+        """By route, of those that are still there."""
+        stored = await self._storage.read(list({_route(row): None for row in rows}))
+        return await asyncio.to_thread(self._hiding, stored)
+
+    def _hiding(self, stored: Mapping[RouteKey, RouteConfig]) -> dict[RouteKey, Hiding]:
+        found = {key: Hiding.stored(self._workshop, key, config.body) for key, config in stored.items()}
+        return {key: hiding for key, hiding in found.items() if hiding is not None}
+
     def _there(self) -> Letters:
         if self._letters is None:
             raise Retryable("dead letters", "this instance keeps none", "ask a node of the site")
         return self._letters
 
 
-def _shown(row: LetterRow) -> dict[str, Any]:
+def _route(row: LetterRow) -> RouteKey:
+    return RouteKey(Tenant(row.org, row.app), row.route)
+
+
+def _shown(row: LetterRow, hiding: Hiding | None) -> dict[str, Any]:
     return {
         "id": row.id,
         "tenant": {"orgId": row.org, "appId": row.app},
         "route": row.route,
         "sender": row.plugin,
         "step": row.step,
-        "reason": row.reason,
+        "reason": hiding.text(row.reason) if hiding else row.reason,
         "tries": row.tries,
         "came": row.came,
         "at": row.at,

@@ -87,7 +87,7 @@ class RoutesOperating:
     @cached_property
     def letters(self) -> Lettering:
         """What no route could bring to its end."""
-        return Lettering(self.dead_letters)
+        return Lettering(self.dead_letters, self.storage, self.workshop)
 
     @cached_property
     def busy(self) -> Busy:

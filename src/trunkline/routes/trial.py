@@ -1,13 +1,13 @@
 """Trying events on routes without sending anything: what would become of them, and why.
 
 Routes are compiled anew for it, so that filters that remember are not disturbed, and nothing is counted or logged. No answer
-holds a secret: what a plugin was told is taken out of what it says.
+holds a secret (`trunkline.routes.hiding`), and stars of a route that is not stored stay stars.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,11 +15,11 @@ from trunkline.core.errors import Invalid
 from trunkline.routes.compile import CompiledRoute
 from trunkline.routes.event import Event
 from trunkline.routes.explain import explain
+from trunkline.routes.hiding import Hiding
 from trunkline.routes.keys import RouteKey, Tenant
 from trunkline.routes.messages import shown_message
 from trunkline.routes.model import RouteReader, read_route
 from trunkline.routes.plugin import Around
-from trunkline.routes.secrets import scrubbed
 from trunkline.routes.shown import shown_key
 from trunkline.routes.storage.base import RouteConfig, Storage
 from trunkline.routes.tenancy import Tenancy
@@ -47,7 +47,7 @@ class Trial:
         """What a route would make of these events, one after the other; `written`: a route that is not stored, or none."""
         await self._tenancy.check(key.tenant)
         if written is not None:
-            change = (await self._writing.prepared(key.tenant, written, key.id)).change
+            change = (await self._writing.tried(key.tenant, written, key.id)).change
             body = getattr(change, "body", {})
             config = RouteConfig(change.key, "", body, {}, 0, 0.0, 0.0)
         else:
@@ -67,18 +67,23 @@ class Trial:
             compiled = self._compiled(route)
         except Invalid as error:
             return _refused(route, error)
-        return self._said(compiled, event)
+        return self._said(compiled, event, Hiding(self._workshop, route.body, compiled.config))
 
     def _tried(self, config: RouteConfig, events: Sequence[Event]) -> dict[str, Any]:
         compiled = self._compiled(config)
-        results = [self._said(compiled, event) for event in events]
+        hiding = Hiding(self._workshop, config.body, compiled.config)
+        results = [self._said(compiled, event, hiding) for event in events]
         ran = compiled.chain.flush(float("inf"))
-        flushed = [_scrubbed(shown_message(compiled.message(event)), compiled) for event in ran.out]
+        flushed = [hiding.message(shown_message(compiled.message(event))) for event in ran.out]
         return {**shown_key(config.key), "events": results, "flushed": flushed}
 
-    def _said(self, compiled: CompiledRoute, event: Event) -> dict[str, Any]:
-        said: dict[str, Any] = _scrubbed(explain(event, [compiled], self._workshop.around)[0].as_json(), compiled)
-        return said
+    def _said(self, compiled: CompiledRoute, event: Event, hiding: Hiding) -> dict[str, Any]:
+        said = explain(event, [compiled], self._workshop.around)[0].as_json()
+        return {
+            **hiding.of(said),
+            **shown_key(compiled.config.key),
+            "messages": [hiding.message(one) for one in said["messages"]],
+        }
 
     def _compiled(self, route: RouteConfig) -> CompiledRoute:
         reading = read_route({**route.body, "id": route.key.id}, self._reader, route.key.tenant)
@@ -91,13 +96,3 @@ def _refused(route: RouteConfig, error: Invalid) -> dict[str, Any]:
     receiver = str(route.body.get("receiver", {}).get("plugin", ""))
     said = {"verdict": REFUSED, "receiver": receiver, "step": "", "reason": f"{error.what}: {error.why}"}
     return {**shown_key(route.key), **said, "messages": [], "faults": [], "steps": []}
-
-
-def _scrubbed(value: Any, compiled: CompiledRoute) -> Any:
-    if isinstance(value, str):
-        for _, use in compiled.config.places:
-            value = scrubbed(value, use.config)
-        return value
-    if isinstance(value, Mapping):
-        return {key: _scrubbed(item, compiled) for key, item in value.items()}
-    return [_scrubbed(item, compiled) for item in value] if isinstance(value, list | tuple) else value

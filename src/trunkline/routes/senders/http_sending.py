@@ -4,12 +4,15 @@
     says, within bounds; after the last attempt another try may still help. Any other status is a refusal.
 2.  A token (oauth2) is kept until shortly before it ends. A 401 gets a new one, once.
 3.  Nobody is redirected: a token would go along.
+4.  Who has only so much time begins no request that may not end in it. So what a slow server took is known as sent, and only
+    what was not begun comes again.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
 
 import httpx
 
@@ -26,6 +29,7 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 5.0
 _SHOWN = 200  # bytes of an answer that a reason quotes
 _READ = 64 << 10  # bytes of an answer that are read, so that its connection can be used again
 AGAIN = frozenset({408, 425, 429})
+NOT_BEGUN = Undelivered("it was not its turn within the time that the call had", again=True)
 
 
 class HttpSending:
@@ -41,25 +45,53 @@ class HttpSending:
         return cls(config, place, client)
 
     async def send(self, messages: Sequence[Sendable]) -> Sequence[Undelivered | None]:
-        return await asyncio.gather(*[self._send(one) for one in messages])
+        return await self.send_within(messages, math.inf)
+
+    async def send_within(self, messages: Sequence[Sendable], seconds: float) -> Sequence[Undelivered | None]:
+        until = asyncio.get_running_loop().time() + seconds
+        last = until - min(self._config.timeout_seconds, seconds / 2)
+        answers: list[Undelivered | None] = [NOT_BEGUN] * len(messages)
+        places = iter(range(len(messages)))
+        await asyncio.gather(*[self._work(messages, answers, places, last, until) for _ in range(CONCURRENT)])
+        return answers
 
     async def close(self) -> None:
         await self._client.aclose()
 
-    async def _send(self, one: Sendable) -> Undelivered | None:
-        backoff = Backoff(_FIRST_PAUSE, _LONGEST_PAUSE, self._place.random)
-        async with self._free:
-            for left in range(self._config.attempts - 1, -1, -1):
-                answer, wait = await self._attempt(one)
-                if answer is None or not answer.again or not left:
-                    return answer
-                await asyncio.sleep(max(wait, backoff.after_failure()))
+    async def _work(
+        self, messages: Sequence[Sendable], answers: list[Undelivered | None], places: Iterator[int], last: float, until: float
+    ) -> None:
+        """Takes one message after the other, up to the moment `last`."""
+        for nth in places:
+            try:
+                async with asyncio.timeout_at(last):
+                    await self._free.acquire()
+            except TimeoutError:
+                return
+            try:
+                if asyncio.get_running_loop().time() >= last:
+                    return
+                answers[nth] = await self._send(messages[nth], last, until)
+            finally:
+                self._free.release()
+
+    async def _send(self, one: Sendable, last: float, until: float) -> Undelivered | None:
+        backoff, now = Backoff(_FIRST_PAUSE, _LONGEST_PAUSE, self._place.random), asyncio.get_running_loop().time
+        for left in range(self._config.attempts - 1, -1, -1):
+            answer, wait = await self._attempt(one, until)
+            if answer is None or not answer.again or not left:
+                return answer
+            pause = max(wait, backoff.after_failure())
+            if now() + pause >= last:
+                return answer
+            await asyncio.sleep(pause)
         raise AssertionError("there is at least one attempt")
 
-    async def _attempt(self, one: Sendable) -> tuple[Undelivered | None, float]:
+    async def _attempt(self, one: Sendable, until: float) -> tuple[Undelivered | None, float]:
         """Also the seconds that the server wants to be left alone."""
+        limit = min(asyncio.get_running_loop().time() + self._config.timeout_seconds, until)
         try:
-            async with asyncio.timeout(self._config.timeout_seconds):
+            async with asyncio.timeout_at(limit):
                 status, said, wait = await self._answer(one, await self._login.headers())
                 if status == 401 and self._login.renews():
                     status, said, wait = await self._answer(one, await self._login.headers())
