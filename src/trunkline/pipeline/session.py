@@ -23,6 +23,8 @@ from trunkline.pipeline.noise import quiet_stderr
 from trunkline.pipeline.shipped_package import write_package
 
 DRIVER_MEMORY = "1g"
+# A query whose planner hangs is left alone with it: what it does afterwards is fenced.
+STOP_TIMEOUT = "30s"
 ARROW_ROWS = 5000
 ARCHIVE_SECONDS = 120.0
 # Jobs of the bridge have a share of the cores of their own.
@@ -94,6 +96,7 @@ def _settings(scratch: Path, cores: int, java_options: str) -> dict[str, str]:
         "spark.driver.memory": DRIVER_MEMORY,
         "spark.driver.extraJavaOptions": java_options,
         "spark.scheduler.mode": "FAIR",
+        "spark.sql.streaming.stopTimeout": STOP_TIMEOUT,
         "spark.sql.shuffle.partitions": str(cores),
         "spark.sql.adaptive.enabled": "true",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
