@@ -220,6 +220,19 @@ def test_h37_deltas_above_the_cap_go_and_a_resync_holds_what_follows(kept: Kept)
     assert kept.asker.asked == [("a", ("clusters",))]
 
 
+def test_h37_of_what_waits_for_a_resync_the_longest_rows_go_when_all_together_are_too_many(kept: Kept) -> None:
+    config = BridgeConfig(waiting_deltas=3, waiting_rows=5)
+    kept.keeper = kept.make(kept.clock, config=config)
+    for site, most in (("a", 1), ("b", 3), ("c", 2), ("d", 3), ("free", 3)):
+        for number in range(most):
+            kept.waits(site, "cluster-changes", f"d{number}", needs=9)
+    wish(kept.conn, [Wish(site, "clusters", "cluster-changes", "why") for site in "abcd"])
+    kept.conn.commit()
+    kept.round()
+    assert sorted(kept.rows("SELECT site, count(*) FROM bridge.inbox GROUP BY site")) == [("a", 1), ("c", 2), ("free", 3)]
+    assert sorted(kept.rows("SELECT site, discarded FROM bridge.counter")) == [("b", 3), ("d", 3)]
+
+
 def test_h37_a_wish_that_holds_counts_from_the_newest_loss_and_another_from_its_first(kept: Kept) -> None:
     when = "SELECT wanted_at FROM bridge.resync WHERE type = %s"
     for holds, moves in ((None, False), ("cluster-changes", True), (None, False), ("cluster-changes", True)):

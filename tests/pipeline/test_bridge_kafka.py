@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import os
 import random
+import signal
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -18,6 +21,7 @@ from hub_agent import compliance, event
 from kafka_bridge import KafkaBridge
 from kafka_topics import Topics
 from trunkline.bridge.shipped import SHIPPED
+from trunkline.bridge.wishes import Wish, wish
 from trunkline.cli.dev.kafka import KafkaBroker
 from trunkline.core.clock import SystemClock
 from trunkline.core.config import BridgeConfig, BridgeKafkaConfig
@@ -152,6 +156,50 @@ def test_while_too_many_events_wait_for_the_workers_nothing_more_is_taken_in(
     bridge.until_applied(h1=30)
     assert len(status_of(bridge.dsn)["event"]) == 30
     bridge.until(bridge.intake.caught_up)
+
+
+def test_h37_the_answer_to_a_resync_is_read_behind_more_held_bundles_than_may_wait(
+    run: Callable[..., KafkaBridge], topics: Topics
+) -> None:
+    topics.create("h1")
+    bridge = run(waiting_rows=10)
+    wish(bridge.conn, [Wish("h1", "managed-clusters", "managed-clusters", "what came before was lost")])
+    bridge.conn.commit()
+    bridge.put("h1", *[changes("h1", n, create=[]) for n in range(1, 21)])
+    bridge.start()
+    bridge.until_taken_in(h1=20)
+    bridge.put("h1", changes("h1", 21, resync=[]))
+    bridge.until_applied(h1=21)
+    assert bridge.rows("SELECT count(*) FROM bridge.resync") == [(0,)]
+
+
+def test_an_intake_stops_although_its_database_says_nothing_any_more_and_goes_on_later(
+    run: Callable[..., KafkaBridge], topics: Topics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topics.create("h1")
+    bridge = run()
+    bridge.start()
+    bridge.until(bridge.intake.caught_up)
+    monkeypatch.setattr(bridge.intake, "_drain_seconds", 0.1)
+    with psycopg.connect(bridge.dsn) as lock:
+        lock.execute("LOCK TABLE bridge.inbox")
+        bridge.put("h1", clusters("h1", 1, "c"))
+        [[pid]] = eventually_rows(bridge, "SELECT pid FROM pg_locks WHERE NOT granted AND relation = 'bridge.inbox'::regclass")
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            began = time.monotonic()
+            bridge.intake.stop()
+            assert time.monotonic() - began < 15
+        finally:
+            os.kill(pid, signal.SIGCONT)
+    bridge.intake.start()
+    bridge.until_applied(h1=1)
+
+
+def eventually_rows(bridge: KafkaBridge, query: str) -> list[tuple[Any, ...]]:
+    found: list[tuple[Any, ...]] = []
+    bridge.until(lambda: bool(found.extend(bridge.rows(query)) or found))
+    return found
 
 
 def test_an_intake_has_caught_up_when_it_runs_and_saw_all_there_was(run: Callable[..., KafkaBridge], topics: Topics) -> None:

@@ -20,11 +20,10 @@ from typing import Any
 
 import psycopg
 import structlog
-from psycopg.conninfo import make_conninfo
 
 from trunkline.bridge import clearance
 from trunkline.bridge.askers import Asker
-from trunkline.bridge.expiry import drop_surplus, expire_chunks, want_bases
+from trunkline.bridge.expiry import drop_stuck, drop_surplus, expire_chunks, want_bases
 from trunkline.bridge.liveness import Heard, Liveness, Verdict
 from trunkline.bridge.months import drop_old, ensure_partitions
 from trunkline.bridge.types import Types
@@ -158,7 +157,7 @@ class Keeper:
                     one.close()
 
     def _connect(self) -> Connection:
-        conn = connect_fenced(make_conninfo(self._dsn, connect_timeout=5), "trunkline-keeper")
+        conn = connect_fenced(self._dsn, "trunkline-keeper")
         conn.execute(f"SET statement_timeout = {int(self._config.statement_seconds * 1000)}")
         conn.commit()
         return conn
@@ -193,6 +192,7 @@ class Keeper:
 
     def _drop(self, conn: Connection, caught_up: bool) -> None:
         dropped = drop_surplus(conn, self._types, self._config.waiting_deltas)
+        dropped += drop_stuck(conn, self._types, self._config.waiting_rows)
         self._end(conn, len(dropped))
         for site, type_ in dropped:
             log.warning("waiting bundles dropped", site=site, type=type_)

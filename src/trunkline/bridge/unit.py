@@ -89,7 +89,8 @@ class Failure(msgspec.Struct, frozen=True):
 
 
 class Slot(ABC):
-    """`place`: none before the first look. `turn`: see U4 of `trunkline.bridge.units`. `base`: the type it depends on."""
+    """`place`: none before the first look. `turn`: see U4 of `trunkline.bridge.units`. `base`: the type it depends on.
+    `weight`: how many of its entries count as backlog."""
 
     def __init__(self, first: Waiting) -> None:
         self.site, self.group, self.type, self.mode = first.site, first.group, first.type, first.mode
@@ -100,6 +101,7 @@ class Slot(ABC):
         self.job: Job | None = None
         self.failure: Failure | None = None
         self.turn = 0
+        self.weight = 0
 
     @property
     def tries(self) -> int:

@@ -113,6 +113,7 @@ class Units:
         self._delayed: Ranked[tuple[str, SlotKey], float] = Ranked()
         self._places: Counter[Place | None] = Counter()
         self._backlog = 0
+        """What waits in slots that are not parked."""
         self._unseen: dict[tuple[str, SlotKey], set[Name]] = {}
 
     def known(self, site: str, type_: str, named: Version) -> None:
@@ -124,7 +125,6 @@ class Units:
         """The site was deleted. A job of it that is in flight lands without effect."""
         slots = list(self._sites.pop(site, _Site()).slots.values())
         for slot in slots:
-            self._backlog -= slot.backlog
             self._stand(slot, None)
         for unit_key in {(site, slot.group) for slot in slots}:
             self._leave_queue(unit_key)
@@ -139,9 +139,8 @@ class Units:
         if slot is None:
             slot = site.slots[key] = slot_for(entry)
             self._units.setdefault((entry.site, entry.group), _Unit()).join(slot)
-        before = slot.backlog
         if slot.put(entry):
-            self._backlog += slot.backlog - before
+            self._weigh(slot)
             slot.base = entry.base or slot.base
             if slot.place is None or slot.head is not slot.first(slot.type in site.held):
                 self._look_again(site, [slot])
@@ -176,9 +175,7 @@ class Units:
         slot = self._land(job)
         if slot is None:
             return
-        before = slot.backlog
         slot.leave(job, applied, upto)
-        self._backlog += slot.backlog - before
         site = self._sites[job.site]
         dependents = site.advance(job.type, named) if named is not None else []
         self._look_again(site, [slot, *dependents])
@@ -203,9 +200,8 @@ class Units:
             site = self._sites.get(name)
             slot = site.slots.get(key) if site else None
             if site is not None and slot is not None and names:
-                before = slot.backlog
                 slot.remove(names)
-                self._backlog += slot.backlog - before
+                self._weigh(slot)
                 self._look_again(site, [slot])
 
     def tick(self, now: float) -> None:
@@ -223,7 +219,8 @@ class Units:
         return max(now, first[0]) if first else None
 
     def backlog(self) -> int:
-        """Bundles that wait and are not complete ones: a newer one makes none of them needless."""
+        """Bundles that wait for workers and are not complete ones: a newer one makes none of them needless. What is parked is
+        left out: it waits for something that is yet to be taken in."""
         return self._backlog
 
     def sizes(self) -> dict[str, int]:
@@ -293,10 +290,15 @@ class Units:
         if before is not place:
             self._places[before] -= 1
             self._places[place] += 1
+        self._weigh(slot)
         if place is Place.DELAYED and slot.head is not None:
             self._delayed.put((slot.site, slot.key), self._due(slot, slot.head))
         elif before is Place.DELAYED:
             self._delayed.discard((slot.site, slot.key))
+
+    def _weigh(self, slot: Slot) -> None:
+        before, slot.weight = slot.weight, 0 if slot.place in (None, Place.PARKED) else slot.backlog
+        self._backlog += slot.weight - before
 
     def _queue(self, unit_key: UnitKey) -> None:
         """The unit stands in the queue of the type it would have applied next, by the age of its oldest ready bundle."""

@@ -287,7 +287,10 @@ class BridgeConfig(Model):
         default=100, ge=1, description="in quarantine, of one site and type; when there are more the oldest go, open ones last"
     )
     waiting_rows: Whole = Field(
-        default=200_000, ge=1, description="deltas and events of all sites; while more wait nothing new is taken in"
+        default=200_000,
+        ge=1,
+        description="deltas and events of all sites; while more wait for workers nothing new is taken in,"
+        " and of those that wait for a resync no more are kept",
     )
 
 
