@@ -90,9 +90,45 @@ def test_an_event_nested_too_deeply_is_refused_and_nothing_else() -> None:
     assert refusals(lists, deep, [[1]]) == ["payload.v: nested too deeply to be checked"]
 
 
+HANGS = "(a+)+$"
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize(
+    ("schema", "reasons"),
+    [
+        ({"items": {"pattern": HANGS}}, ["payload.v[0]: 'aaa"]),
+        ({"items": {"$schema": "http://json-schema.org/draft-07/schema#", "pattern": HANGS}}, ["payload.v[0]: 'aaa"]),
+        ({"items": {"propertyNames": {"pattern": HANGS}, "type": "string"}}, []),
+        ({"$defs": {"a": {"pattern": HANGS}}, "contains": {"$ref": "#/$defs/a"}}, ["payload.v: ['aaa"]),
+    ],
+)
+def test_a_pattern_of_a_schema_cannot_hold_a_node_up(schema: Any, reasons: list[str]) -> None:
+    told = refusals(schema, ["a" * 60 + "b"])
+    assert [reason[: len(wanted)] for reason, wanted in zip(told, reasons, strict=True)] == reasons
+
+
+@pytest.mark.timeout(30)
+def test_patterns_of_properties_cannot_hold_a_node_up() -> None:
+    schema = {"patternProperties": {HANGS: {"type": "integer"}, "^x": True}, "properties": {"p": True}}
+    key = "a" * 60
+    assert refusals(schema, {key + "b": "s", "p": 1}, {key: 5}) == []
+    assert refusals(schema, {key: "s"}) == [f"payload.v.{key}: 's' is not of type 'integer'"]
+    closed = {**schema, "additionalProperties": False}
+    assert refusals(closed, {"x1": 1, "p": 1, key: 5}) == []
+    (reason,) = refusals(closed, {"x1": 1, "p": 1, key + "b": 5})
+    assert "Additional properties are not allowed" in reason
+    assert refusals({**schema, "additionalProperties": {"type": "null"}}, {"other": 1}) == [
+        "payload.v.other: 1 is not of type 'null'"
+    ]
+
+
 @pytest.mark.parametrize(
     ("schema", "said"),
     [
+        ({"pattern": "(?=a)"}, "without looking around"),
+        ({"items": {"patternProperties": {r"(a)\1": True}}}, "without looking around"),
+        ({"patternProperties": {"a": True}, "unevaluatedProperties": False}, "additionalProperties instead"),
         (5, "is not of type 'object', 'boolean'"),
         ({"type": "objekt"}, r"schema at \$\.type: 'objekt'"),
         ({"properties": {"a": {"minimum": "x"}}}, r"schema at \$\.properties\.a\.minimum"),

@@ -197,6 +197,18 @@ def test_regex_replaces_all_that_it_finds(text: Any, regex: str, replacement: st
     assert payload(REGEX, {"v": text}, fromPath=".v", toPath=".r", regex=regex, replaceAllString=replacement)["r"] == expected
 
 
+def test_regex_knows_letters_by_what_they_are_and_not_by_their_bytes() -> None:
+    found = {"fromPath": ".v", "regex": "[^a]*", "replaceAllString": "<$0>"}
+    assert payload(REGEX, {"v": "aünda→b"}, **found) == {"v": "<>a<ünd>a<→b>"}
+
+
+def test_regex_gives_a_text_up_that_takes_too_long() -> None:
+    slow = {"fromPath": ".v", "regex": "a.*b|a", "replaceAllString": "x"}
+    assert (
+        reason(REGEX, {"v": "a" * 200_000}, {"v": "aab"}, **slow) == "payload.v: to find all of 'a.*b|a' takes more than 0.5 s"
+    )
+
+
 @pytest.mark.parametrize(
     ("text", "regex", "expected"),
     [("abc", "^.*$", "abc"), ("abc", "[0-9]", ""), ("a1b2", "[0-9]", "1"), (True, ".*", "true"), ([1, 2], "[0-9]", "1")],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -269,6 +270,31 @@ def test_several_patterns_are_joined(logic: str, expected: tuple[bool, bool]) ->
 def test_a_bad_regex_is_refused(config: dict[str, Any]) -> None:
     with pytest.raises(ValidationError, match="regex"):
         MatchConfig.model_validate(config)
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize("matcher", ["patternregex", "regex"])
+@pytest.mark.parametrize("regex", ["(a+)+$", "(a|aa)+$", "(.*)*x", "(a*)*(a*)*$"])
+def test_a_regex_takes_no_longer_than_its_text(matcher: str, regex: str) -> None:
+    began = time.monotonic()
+    assert not matches("a" * 5_000 + "b\n", matcher=matcher, pattern=regex + "c")
+    assert time.monotonic() - began < 5
+
+
+@pytest.mark.parametrize("regex", ["(?=a)", "(?<!a)b", r"(a)\1", "(?>a)", r"a\Z"])
+def test_a_regex_that_takes_more_than_linear_time_is_refused(regex: str) -> None:
+    with pytest.raises(ValidationError, match="without looking around and back references"):
+        MatchConfig.model_validate({"pattern": regex})
+
+
+@pytest.mark.parametrize("regex", ["(a{900}|b){900}", "(" + "|".join("abcde"[n % 5] * n for n in range(1, 99)) + ")"])
+def test_a_regex_that_is_too_large_is_refused(regex: str) -> None:
+    with pytest.raises(ValidationError, match="regex"):
+        MatchConfig.model_validate({"pattern": regex})
+
+
+def test_half_of_a_surrogate_pair_is_looked_at_as_a_question_mark() -> None:
+    assert matches("a\ud800b", pattern=r"^a\?b$")
 
 
 def test_filter_and_deny_are_matches_by_other_names() -> None:

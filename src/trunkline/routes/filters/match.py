@@ -11,7 +11,7 @@ from typing import Any, Literal
 from pydantic import Field, ValidationInfo, field_validator
 
 from trunkline.routes.codegen import Code, as_text
-from trunkline.routes.fields import EventPath, Json, RouteModel, check_regex, validated
+from trunkline.routes.fields import EventPath, Json, RouteModel, validated
 from trunkline.routes.filters.comparison import (
     Comparison,
     ComparisonTree,
@@ -23,6 +23,7 @@ from trunkline.routes.filters.comparison import (
 from trunkline.routes.filters.patterns import check_regexes, found_in_text, pattern_source
 from trunkline.routes.paths import event_path
 from trunkline.routes.plugin import Around, Filter, FilterPlugin
+from trunkline.routes.regexes import check_regex
 
 Matcher = Literal["regex", "pattern", "patternregex", "comparison", "comparisonTree"]
 

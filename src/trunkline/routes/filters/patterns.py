@@ -7,15 +7,14 @@ pattern is a regex that must be found in a text instead.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import Any
 
 from trunkline.core.errors import Invalid
 from trunkline.routes.codegen import Code
-from trunkline.routes.fields import check_regex
 from trunkline.routes.paths import texts
+from trunkline.routes.regexes import check_regex, finder
 
 Test = Callable[[Any], bool]
 
@@ -74,14 +73,14 @@ def _array_test(tests: list[Test], exact: bool) -> Test:
 def found_in_text(regex: str) -> Test:
     """Whether it is found in a text. Routes with the same regex share what it said to the first short texts it saw: fields
     that are worth a pattern mostly have few values."""
-    search, known = re.compile(regex).search, dict[str, bool]()
+    search, known = finder(regex), dict[str, bool]()
 
     def test(value: Any) -> bool:
         if type(value) is not str:
             return False
         said = known.get(value)
         if said is None:
-            said = search(value) is not None
+            said = search(value)
             if len(known) < REMEMBERED and len(value) <= REMEMBERED_LENGTH:
                 known[value] = said
         return said

@@ -14,11 +14,12 @@ from pydantic import Field, ValidationInfo, field_validator
 
 from trunkline.core.errors import Invalid
 from trunkline.routes.codegen import Code
-from trunkline.routes.fields import EventPath, RouteModel, check_regex, checked, validated
+from trunkline.routes.fields import EventPath, RouteModel, checked, validated
 from trunkline.routes.filters.change import TargetPath, Unusable, changing, json_bytes, target
 from trunkline.routes.filters.kinds import mismatch
 from trunkline.routes.paths import event_path
 from trunkline.routes.plugin import Around, Filter, FilterPlugin
+from trunkline.routes.regexes import SECONDS, Regex, TooSlow, check_regex, encoded
 
 Pieces = list[str | int]
 """Texts, and numbers of groups."""
@@ -31,7 +32,7 @@ class RegexConfig(RouteModel):
 
     from_path: EventPath = Field(default="", description="where the text is; without one an event cannot be processed")
     to_path: TargetPath = Field(default="", description="where the result is set; empty: in place of the text")
-    regex: Annotated[str, checked(check_regex)] = Field(default="^.*$", description="in the syntax of Python's re")
+    regex: Annotated[str, checked(check_regex)] = Field(default="^.*$", description="in the syntax of RE2")
     replace_all_string: str | None = Field(
         default=None,
         description="what replaces each find, with $1 or ${name} for what a group found; "
@@ -43,44 +44,40 @@ class RegexConfig(RouteModel):
     def _groups_exist(cls, text: str | None, info: ValidationInfo) -> str | None:
         regex = info.data.get("regex")
         if regex is not None and text is not None:
-            validated(lambda text: pieces(text, re.compile(regex)), text)
+            validated(lambda text: pieces(text, Regex(regex)), text)
         return text
 
 
 def compile_regex(config: RegexConfig, around: Around) -> Filter:
-    code, path, regex = Code(), event_path(config.from_path), re.compile(config.regex)
-    result = _first(regex) if config.replace_all_string is None else _replacing(regex, pieces(config.replace_all_string, regex))
+    code, path, regex = Code(), event_path(config.from_path), Regex(config.regex)
+    result = regex.first if config.replace_all_string is None else _replacing(regex, pieces(config.replace_all_string, regex))
 
     def change(value: Any) -> str:
         if value is None:
             raise Unusable(mismatch(path, "a text", value))
-        return result(value if isinstance(value, str) else json_bytes(value, path).decode())
+        text = encoded(value) if isinstance(value, str) else json_bytes(value, path)
+        try:
+            return result(text).decode()
+        except TooSlow:
+            raise Unusable(f"{path}: to find all of {config.regex!r} takes more than {SECONDS} s") from None
 
     return changing(code, f"{code.value(change)}({code.read(path)})", target(config.to_path, config.from_path))
 
 
-def _first(regex: re.Pattern[str]) -> Callable[[str], str]:
-    def first(text: str) -> str:
-        found = regex.search(text)
-        return found.group() if found else ""
-
-    return first
-
-
-def _replacing(regex: re.Pattern[str], pieces: Pieces) -> Callable[[str], str]:
-    def replaced(text: str) -> str:
-        out, end = list[str](), 0
-        for found in regex.finditer(text):
-            if found.end() > end or not found.start():
-                out.append(text[end : found.start()])
-                out += [piece if isinstance(piece, str) else found[piece] or "" for piece in pieces]
-                end = found.end()
-        return "".join([*out, text[end:]])
+def _replacing(regex: Regex, pieces: Pieces) -> Callable[[bytes], bytes]:
+    def replaced(text: bytes) -> bytes:
+        out, end = list[bytes](), 0
+        for spans in regex.all(text):
+            begin, after = spans[0]
+            out.append(text[end:begin])
+            out += [text[slice(*spans[piece])] if isinstance(piece, int) else piece.encode() for piece in pieces]
+            end = after
+        return b"".join([*out, text[end:]])
 
     return replaced
 
 
-def pieces(replacement: str, regex: re.Pattern[str]) -> Pieces:
+def pieces(replacement: str, regex: Regex) -> Pieces:
     made: Pieces = []
     at = 0
     for found in _REFERENCE.finditer(replacement):
@@ -90,8 +87,8 @@ def pieces(replacement: str, regex: re.Pattern[str]) -> Pieces:
     return [piece for piece in [*made, replacement[at:]] if piece != ""]
 
 
-def _group(name: str, regex: re.Pattern[str]) -> int:
-    number = int(name) if name.isdecimal() else regex.groupindex.get(name)
+def _group(name: str, regex: Regex) -> int:
+    number = int(name) if name.isdecimal() else regex.names.get(name)
     if number is None or number > regex.groups:
         step = "write ${1} where letters or digits follow, and $$ for a dollar"
         raise Invalid(f"replacement ${name}", f"the regex has no group {name!r}", step)
