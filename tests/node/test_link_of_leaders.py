@@ -14,15 +14,17 @@ from nodesinprocess import Nodes
 from trunkline.core.ids import NodeId
 from trunkline.net.authority import issue
 from trunkline.net.channels import DATA, Channel
-from trunkline.net.hello import OLDEST_WIRE, WIRE_VERSION, Bye, Control, Heartbeat, Hello, decode_control
+from trunkline.net.hello import OLDEST_WIRE, WIRE_VERSION, Bye, Control, Credit, Heartbeat, Hello, decode_control
 from trunkline.net.stream import Stream, dial_stream
 from trunkline.net.tls import client_context
+from trunkline.node.outflow import BULK_QUEUED
 from trunkline.node.peers import CARRIES, TELLS_ROWS
 from trunkline.node.sitecore import Frame
-from trunkline.trunk.messages import CODEC, Subscribe, SubscribeAll
+from trunkline.trunk.messages import CODEC, Stop, Subscribe, SubscribeAll
 from waiting import eventually
 
 HERE = "b/n1"
+HEADER_BYTES = 5
 EARLIER, LATER = NodeId("a", "n1"), NodeId("a", "n2")
 LEADS = Hello(
     wire=WIRE_VERSION, oldest=OLDEST_WIRE, capabilities=("store", CARRIES), site="a", node="", incarnation=1,
@@ -185,3 +187,34 @@ async def test_a_peer_that_does_not_take_what_neighbours_must_know_is_left(nodes
         await again.hello()
         again.accept()
         eventually(lambda: carried(nodes) == {EARLIER})
+
+
+async def test_chunks_of_snapshots_wait_for_a_slow_link_and_do_not_end_it(nodes: Nodes) -> None:
+    """More of them at once than the link's queue holds, and all asked for again: each goes once, and records between."""
+    node = nodes.at[HERE]
+    chunks = [bytes([n]) + bytes(1024 * 1024 - 1) for n in range(24)]
+    record = CODEC.encode(Stop(1, "b"))
+    async with peer(nodes, EARLIER) as slow:
+        await slow.hello()
+        slow.accept()
+        await slow.subscribed()
+        link = nodes.link(HERE, str(EARLIER))
+
+        def send() -> None:
+            for _ in range(3):
+                for chunk in chunks:
+                    node._outflow.send(link, Frame(EARLIER, Channel.TRUNK, chunk, bulk=True))
+            node._outflow.send(link, Frame(EARLIER, Channel.TRUNK, record))
+
+        nodes.on_loop(send)
+        got: list[bytes] = []
+        while len(set(got)) < len(chunks) + 1:
+            frame = await asyncio.wait_for(slow.stream.receive_one(), 20)
+            assert frame is not None, "it closed the connection"
+            if frame[0] is Channel.TRUNK:
+                got.append(frame[1])
+                slow.stream.say(Credit(Channel.TRUNK, len(frame[1]) + HEADER_BYTES))
+        behind = (BULK_QUEUED + DATA[Channel.TRUNK].window) // len(chunks[0]) + 2
+        assert got.index(record) < behind, "it waits for what was in the queue, not for all of them"
+        assert [chunk[0] for chunk in chunks[behind:] if got.count(chunk) > 1] == [], "what still waits is not taken again"
+        assert carried(nodes) == {EARLIER}

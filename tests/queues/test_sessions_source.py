@@ -177,3 +177,24 @@ def test_after_stop_nobody_is_answered() -> None:
     assert source.receive("a", fetch(0), 0.0) == []
     assert source.receive("a", FIRST, 0.0) == []
     assert source.tick(60.0) == []
+
+
+def test_over_a_slow_link_chunks_are_not_sent_again_while_they_are_on_their_way() -> None:
+    """A chunk takes eight seconds, and the sink asks for it every two."""
+    source, sent = promised(), list[int]()
+    for now in range(0, 64, 2):
+        arrived = now // 8
+        sent += reads(source.receive("a", fetch(arrived), float(now))) if arrived < 6 else []
+    assert set(sent) == set(range(9)), "all that fits the window went out"
+    assert [n for n in range(5, 9) if sent.count(n) > 1] == [], "once it knew how long a chunk takes, none went twice"
+    assert sent.count(0) <= 3
+
+
+def test_what_a_lost_way_took_with_it_is_sent_again_soon() -> None:
+    source = promised()
+    for now in range(0, 16, 2):
+        source.receive("a", fetch(0), float(now))
+    assert source.receive("a", fetch(0), 15.0) == [], "by now it waits long"
+    source.reachable("a", False, 15.0)
+    source.reachable("a", True, 16.0)
+    assert reads(source.receive("a", fetch(0), 17.0)) == [0, 1, 2, 3]

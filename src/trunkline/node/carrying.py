@@ -42,6 +42,8 @@ class Frame:
     peer: NodeId
     channel: Channel
     body: bytes
+    bulk: bool = False
+    """It may wait behind everything else, and may be lost: whoever needs it asks for it again."""
 
 
 HostWork = asks.Load | asks.Open | asks.Read | asks.Append | asks.ResetSink | asks.Acknowledged | asks.Lost | asks.Deliver
@@ -140,7 +142,8 @@ class Carrying:
                     capable = site in self._linked and self._linked[site].capable
                     apart = capable and not messages.travels_in_stream(message)
                     codec = messages.CODEC if capable else messages.PLAIN
-                    out += self._frame(site, Channel.SIGNAL if apart else Channel.TRUNK, codec.encode(message))
+                    bulk = isinstance(message, messages.Send) and message.bulk
+                    out += self._frame(site, Channel.SIGNAL if apart else Channel.TRUNK, codec.encode(message), bulk)
                 case asks.Accepted(origin, site):
                     out += self._wished(self.topology.subscribed(origin, site, now), now)
                 case _:
@@ -173,8 +176,8 @@ class Carrying:
                     self.persist(ROWS + self.site, published, None, now)
         return out
 
-    def _frame(self, site: str, channel: Channel, body: bytes) -> list[Effect]:
-        return [Frame(self._linked[site].node, channel, body)] if site in self._linked else []
+    def _frame(self, site: str, channel: Channel, body: bytes, bulk: bool = False) -> list[Effect]:
+        return [Frame(self._linked[site].node, channel, body, bulk)] if site in self._linked else []
 
 
 def _neighbour(linked: Linked) -> Neighbour:

@@ -19,8 +19,9 @@ from trunkline.queues.states import (
 
 # What a sink may ask to have on its way at once; it is bounded here too, for sinks that ask for more.
 WINDOW = 4
-# A sink asks for the same chunk again after two seconds; what comes sooner is the same message twice.
-RESEND_SECONDS = 1.0
+# A sink asks for the same chunk again after two seconds; what comes sooner is the same message twice. Over a slow link a chunk
+# takes longer: what is sent again in vain is sent again after twice the time, and what arrives says how long it takes.
+RESEND_SECONDS, MOST_RESEND_SECONDS = 1.0, 20.0
 
 
 @dataclass(eq=False)
@@ -45,6 +46,12 @@ class Outgoing:
     limit: int = 0
     """wanted ≤ sent ≤ limit ≤ wanted + WINDOW, but for what is sent again."""
     sent_at: float = 0.0
+    patience: float = RESEND_SECONDS
+    """A chunk that was sent so many seconds ago, and is asked for again, is taken to be lost."""
+    reached: int = 0
+    """All chunks before this one were sent."""
+    under_way: dict[int, float] = field(default_factory=dict)
+    """Chunks that were sent once, and when."""
     asking: bool = False
     asked: str = ""
     """The request written for it, until it is seen in the table."""
@@ -82,7 +89,8 @@ class Outgoing:
         if self.promised == request.id:
             return
         self.promised, self.base, self.forced, self.completed_at = request.id, request.base, request.forced, None
-        self.wanted = self.sent = self.limit = chunk
+        self.wanted = self.sent = self.limit = self.reached = chunk
+        self.under_way.clear()
         self.replicate(ReplicationEvent.STOP, ReplicationEvent.SNAPSHOT_REQUEST)
 
     def forget_promise(self) -> None:
@@ -91,8 +99,11 @@ class Outgoing:
     def fetch(self, chunk: int, window: int, now: float) -> None:
         if chunk < self.wanted:
             return  # overtaken on its way
-        if chunk == self.wanted and self.sent > chunk and now - self.sent_at >= RESEND_SECONDS:
-            self.sent = chunk
+        arrived = [self.under_way.pop(n) for n in list(self.under_way) if n < chunk]
+        if arrived:
+            self.patience = min(max(RESEND_SECONDS, 2 * (now - min(arrived))), MOST_RESEND_SECONDS)
+        if chunk == self.wanted and self.sent > chunk and now - self.sent_at >= self.patience:
+            self.sent, self.patience = chunk, min(2 * self.patience, MOST_RESEND_SECONDS)
         self.wanted, self.sent = chunk, max(self.sent, chunk)
         self.limit = chunk + min(window, WINDOW)
 
@@ -103,5 +114,9 @@ class Outgoing:
             return None
         if self.sent > request.chunks or (self.sent == request.chunks and request.state != "complete"):
             return None
-        self.sent, self.sent_at = self.sent + 1, now
-        return self.sent - 1
+        number, self.sent, self.sent_at = self.sent, self.sent + 1, now
+        if number < self.reached:
+            self.under_way.pop(number, None)
+        else:
+            self.under_way[number], self.reached = now, number + 1
+        return number

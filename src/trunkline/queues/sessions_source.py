@@ -19,7 +19,7 @@ from collections.abc import Collection, Sequence
 from trunkline.core.ids import START
 from trunkline.queues.messages import Data, Decision, Done, Fetch, Negotiate, SessionMessage, Verdict, Wanted
 from trunkline.queues.negotiation import Case, Choice, Facts, decide
-from trunkline.queues.outgoing import Outgoing
+from trunkline.queues.outgoing import RESEND_SECONDS, Outgoing
 from trunkline.queues.sessionasks import AskSnapshot, Delivered, ReadChunk, Say, SourceEffect, Supersede
 from trunkline.queues.sessionrows import RequestRow
 from trunkline.queues.sessionstatus import SessionStatus, no_provider, provider_awaited, retry_awaited
@@ -103,6 +103,8 @@ class SourceSessions:
         effects: list[SourceEffect] = []
         for session in self._of(site):
             session.connect(ConnectionEvent.UP if way else ConnectionEvent.DOWN)
+            if not way:
+                session.patience = RESEND_SECONDS  # the next way may be a quicker one
             effects += self._call_if_silent(session, now) if way else []
         return effects
 
