@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterator
 
 import psycopg
 import pytest
-from receiving import Receiver, arrive, receiving_side, stands
+from receiving import LOG, REQUEST, Receiver, arrive, receiving_side, stands
 
 from trunkline.core.errors import Invalid
+from trunkline.core.ids import Position
 from trunkline.queues.consumers import (
     Detached,
     Overtaken,
@@ -168,7 +169,26 @@ def test_h23_an_idle_consumer_is_detached_and_told_so_and_a_resync_is_wanted_whe
         reattach(conn, "app", "idle")
         assert [p.position for p in positions(conn, "app", "idle")] == [4]
         seen(conn, "app", "idle")
-    assert site.state() == ("new", "forced", 5), "the session is negotiated, so that a snapshot makes up for what it missed"
+    assert site.state() == ("new", "resync", 5), "the session is negotiated, so that a snapshot makes up for what it missed"
+
+
+@pytest.mark.parametrize(("stored", "begins"), [(3, 3), (4, 4)])
+def test_c3_a_consumer_never_begins_in_the_midst_of_a_snapshot(site: Receiver, stored: int, begins: int) -> None:
+    """START and two records, and perhaps LAST; the other consumer has read the half of it."""
+    sink = site.sink("app")
+    assert sink.begin_snapshot("leaf", "app", LOG, REQUEST, Position(9, 9), False)
+    assert sink.store_chunk("leaf", "app", REQUEST, 0, [({}, b"one"), ({}, b"two")])
+    if stored == 4:
+        assert sink.finish_snapshot("leaf", "app", REQUEST)
+    site.attach("app", "busy")
+    go_on(site, "busy", 2, 0)
+    site.move_tails()
+    site.attach("app", "late")
+    with psycopg.connect(site.dsn) as conn:
+        assert [p.position for p in positions(conn, "app", "late")] == [begins]
+    assert site.state()[:2] == (("new", "resync") if stored == 4 else ("new", "resume"))
+    assert not sink.store_chunk("leaf", "app", REQUEST, 1, [({}, b"three")]), "nothing more of the half one"
+    assert sink.begin_snapshot("leaf", "app", LOG, REQUEST, Position(9, 9), False) is (stored == 3), "from its beginning"
 
 
 def test_h23_the_sink_notices_that_a_resync_is_wanted(site: Receiver) -> None:

@@ -146,6 +146,8 @@ NEGOTIATIONS = {
     "a snapshot that is coming is waited for": (case(200, request=WANTED), Choice(WAIT)),
     "a snapshot that is there comes first": (case(200, "forced", request=THERE), Choice(SNAPSHOT, Position(250, 250))),
     "called for nothing, the log goes on": (case(200, "forced"), Choice(LOG, Position(200, 200))),
+    "h23 it lacks nothing, and a consumer of it does": (case(200, "resync"), Choice(WAIT, ask=True)),
+    "h23 without a provider, the log goes on": (case(200, "resync", provided=False), Choice(LOG, Position(200, 200))),
     "of another log": (case(200, log_id="older"), Choice(WAIT, ask=True)),
     "ahead of the log": (case(301), Choice(WAIT, ask=True)),
     "reset": (case(None, "reset"), Choice(WAIT, ask=True)),

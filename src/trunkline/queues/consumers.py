@@ -3,7 +3,9 @@
 Invariants:
   C1  an entry is kept until every attached consumer of its client has passed it; without any consumer it is kept
   C2  a position moves from where its consumer read, and by one reader: whoever finds it elsewhere has not done that work
-  C3  a consumer begins where nothing is missing: at the tail of the queues that are there, at 0 of those that come later
+  C3  a consumer begins where nothing is missing: at the tail of the queues that are there, at 0 of those that come later. Where
+      the tail is in the midst of a snapshot it begins behind that, and the snapshot comes anew: of half a snapshot, the end
+      would say that what was in the other half is gone
   C4  one that is idle too long is detached, and is told so when it returns (H23)
 
 Attaching, detaching and moving the tails exclude each other, so that no tail passes a consumer that is just arriving.
@@ -18,6 +20,8 @@ import psycopg
 
 from trunkline.core.errors import Invalid, Retryable, Terminal
 from trunkline.core.ids import check_name
+from trunkline.queues.kinds import Kind
+from trunkline.queues.negotiation import RESYNC
 
 _LOCK = 0x74726B63  # a word of our own, for the advisory lock of "exclude each other"
 
@@ -49,14 +53,28 @@ _REATTACH = """
 UPDATE queues.consumer SET attached_at = now(), seen_at = now(), detached_at = NULL
  WHERE client = %(client)s AND name = %(name)s AND detached_at IS NOT NULL
 """
-_FROM_TAILS = """
+# Sessions are locked before queues, as whoever writes into them does.
+_SESSIONS = "SELECT origin, state FROM queues.session WHERE client = %(client)s ORDER BY origin FOR NO KEY UPDATE"
+# The first thing after the tail that begins or ends a snapshot says whether the tail is in the midst of one.
+_QUEUES = """
+SELECT q.id, q.remote, q.tail, q.head, m.position, m.type
+  FROM queues.queue q
+  LEFT JOIN LATERAL (SELECT r.position, r.type FROM queues.receive r
+                      WHERE r.queue = q.id AND r.position > q.tail AND r.type = ANY(%(ends)s)
+                      ORDER BY r.position LIMIT 1) m ON true
+ WHERE q.client = %(client)s
+"""
+_BEGIN_AT = """
 INSERT INTO queues.consumed AS c (client, consumer, queue, position)
-SELECT client, %(name)s, id, tail FROM queues.queue WHERE client = %(client)s
+SELECT %(client)s, %(name)s, * FROM unnest(%(queues)s::int[], %(positions)s::bigint[])
 ON CONFLICT (client, consumer, queue) DO UPDATE SET position = excluded.position, tries = 0, updated_at = now()
 """
+# Of one in mid snapshot the log does not follow whatever happens ('resume'), and its snapshot begins with START again.
 _RESYNC = """
-UPDATE queues.session SET state = 'new', reason = 'forced', forced = true, updated_at = now()
- WHERE client = %(client)s AND state = 'log'
+UPDATE queues.session
+   SET state = 'new', request = CASE state WHEN 'snapshot' THEN NULL ELSE request END, updated_at = now(),
+       reason = CASE WHEN state = 'snapshot' THEN 'resume' WHEN state = 'log' OR reason = 'gap' THEN %(reason)s ELSE reason END
+ WHERE client = %(client)s AND origin = ANY(%(origins)s)
 """
 _FORGET = (
     "DELETE FROM queues.consumed WHERE client = %(client)s AND consumer = %(name)s",
@@ -109,7 +127,7 @@ def attach(conn: psycopg.Connection[Any], client: str, name: str) -> None:
     found = conn.execute(_CLAIM, asked).fetchone()
     if found is None:
         conn.execute(_ATTACH, asked)
-        conn.execute(_FROM_TAILS, asked)
+        _begin(conn, client, name, False)
     elif found[0] is not None:
         raise _detached(client, name)
     else:
@@ -123,14 +141,27 @@ def seen(conn: psycopg.Connection[Any], client: str, name: str) -> None:
 
 
 def reattach(conn: psycopg.Connection[Any], client: str, name: str) -> None:
-    """From the tails on; and because entries were missed, every session of the client is negotiated anew: a snapshot follows
-    wherever there is a provider."""
+    """From the tails on; and because entries were missed, a snapshot follows in every queue of the client whose source has a
+    provider."""
     asked = {"client": client, "name": name}
     _alone(conn)
     if not conn.execute(_REATTACH, asked).rowcount:
         raise Invalid(f"consumer {name} of {client}", "it is not detached", "go on reading with it")
-    conn.execute(_FROM_TAILS, asked)
-    conn.execute(_RESYNC, asked)
+    _begin(conn, client, name, True)
+
+
+def _begin(conn: psycopg.Connection[Any], client: str, name: str, everywhere: bool) -> None:
+    """At the tails, or behind a snapshot that a tail is in the midst of. What is resynced: those queues, or all."""
+    states: dict[str, str] = dict(conn.execute(_SESSIONS, {"client": client}).fetchall())
+    starts: dict[int, int] = {}
+    resynced = set(states) if everywhere else set[str]()
+    ends = [Kind.START.value, Kind.LAST.value]
+    for queue, remote, tail, head, position, kind in conn.execute(_QUEUES, {"client": client, "ends": ends}).fetchall():
+        halved = kind == Kind.LAST.value if kind is not None else states.get(remote) == "snapshot"
+        starts[queue] = (position or head) if halved else tail
+        resynced |= {remote} if halved else set()
+    conn.execute(_BEGIN_AT, {"client": client, "name": name, "queues": [*starts], "positions": [*starts.values()]})
+    conn.execute(_RESYNC, {"client": client, "origins": sorted(resynced), "reason": RESYNC})
 
 
 def detach(conn: psycopg.Connection[Any], client: str, name: str) -> None:

@@ -41,7 +41,7 @@ class Negotiate(msgspec.Struct, frozen=True, array_like=True, tag="negotiate"):
     position: Position | None
     """None: this session never had a snapshot or a log."""
     reason: str
-    """first | reset | gap | forced | resume"""
+    """first | reset | gap | forced | resync | resume"""
     request: str = ""
     """The snapshot that is under way here, and the next chunk of it."""
     chunk: int = 0

@@ -5,6 +5,7 @@
    whether anything for this site was in the trimmed part.
 3. Otherwise a client with a provider gets a snapshot; one without gets what the log has, and a record of what it has not.
 4. A session in the midst of a snapshot never goes on by the log: it needs a snapshot to its end.
+5. One that is to be brought up anew, because a consumer of it missed something, gets a snapshot although it lacks nothing.
 
 Marks are not compared here: the stream's subscription does that, and a position of another history comes back as a reset (H11).
 """
@@ -17,6 +18,9 @@ from dataclasses import dataclass, field
 from trunkline.core.ids import START, Position
 from trunkline.queues.messages import Negotiate, Verdict
 from trunkline.queues.sessionrows import RequestRow
+
+RESYNC = "resync"
+"""The reason of rule 5."""
 
 
 @dataclass(frozen=True)
@@ -81,6 +85,7 @@ RULES: tuple[tuple[Callable[[Case], bool], Callable[[Case], Choice]], ...] = (
         lambda c: Choice(Verdict.SNAPSHOT, c.request.base if c.request else START),
     ),
     (lambda c: c.request is not None, lambda c: Choice(Verdict.WAIT)),
+    (lambda c: c.provided and c.asked.reason == RESYNC, lambda c: Choice(Verdict.WAIT, ask=True)),
     (_lacks_nothing, lambda c: Choice(Verdict.LOG, c.position or START)),
     (lambda c: c.provided or c.asked.reason == "resume", lambda c: Choice(Verdict.WAIT, ask=c.provided)),
     (lambda c: not c.trimmed, lambda c: Choice(Verdict.LOG, c.position or START)),
