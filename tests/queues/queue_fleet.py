@@ -7,6 +7,7 @@ import json
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -16,6 +17,8 @@ from typing import Any, NamedTuple
 import httpx
 import psycopg
 import yaml
+from psycopg import sql
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from trunkline.core.config import QueuesConfig
 from trunkline.core.ids import NodeId
@@ -76,6 +79,22 @@ class Node:
         assert self.process is not None
         self.process.kill()
         self.process.wait(20)
+
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        """It lives, and does nothing."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self.process.send_signal(signal.SIGCONT)
+
+    def memory(self) -> int:
+        """Bytes of it that are resident."""
+        assert self.process is not None
+        words = Path(f"/proc/{self.process.pid}/status").read_text().split("VmRSS:")[1].split()
+        return int(words[0]) << 10
 
     def stop(self) -> None:
         if self.process is not None:
@@ -180,6 +199,25 @@ class QueueFleet:
         with psycopg.connect(self.dsn[site], autocommit=True) as conn:
             conn.execute(statement.encode())
 
+    def copy(self, site: str) -> str:
+        """Of the database of a site that is down, as it is now."""
+        name, copied = self._database(site), f"{self._database(site)}_kept"
+        with psycopg.connect(make_conninfo(self.dsn[site], dbname="postgres"), autocommit=True) as conn:
+            busy = "SELECT 1 FROM pg_stat_activity WHERE datname = %s"
+            eventually(lambda: not conn.execute(busy, (name,)).fetchall(), why=lambda: f"somebody still uses {name}")
+            conn.execute(sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(sql.Identifier(copied), sql.Identifier(name)))
+        return copied
+
+    def put_back(self, site: str, copied: str) -> None:
+        """A restore: what was committed since is gone."""
+        name = sql.Identifier(self._database(site))
+        with psycopg.connect(make_conninfo(self.dsn[site], dbname="postgres"), autocommit=True) as conn:
+            conn.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(name))
+            conn.execute(sql.SQL("ALTER DATABASE {} RENAME TO {}").format(sql.Identifier(copied), name))
+
+    def _database(self, site: str) -> str:
+        return str(conninfo_to_dict(self.dsn[site])["dbname"])
+
     def transmit(self, site: str, client: str, payloads: Sequence[bytes], *destinations: str) -> None:
         """Each in a transaction of its own."""
         with psycopg.connect(self.dsn[site]) as conn:
@@ -267,3 +305,19 @@ def sync(fleet: QueueFleet, site: str | None, client: str) -> str:
     """A forced snapshot, as an operator asks for it."""
     made = Operating(lambda: psycopg.connect(fleet.dsn[S]), QueuesConfig()).sync(site, client)
     return str(made["requests"][0]["id"])
+
+
+def until_acknowledged(fleet: QueueFleet, site: str, client: str, source: str = S) -> None:
+    """The source knows of all that is in the site's queue."""
+    query = "SELECT 1 FROM queues.acknowledged WHERE (destination, client) = (%s, %s) AND seq >= %s"
+    last = fleet.rows(site, source, client)[-1].seq
+    eventually(lambda: fleet.ask(source, query, (site, client, last)), why=fleet.stalls)
+
+
+def trim(fleet: QueueFleet) -> None:
+    """Sofia, which keeps as little as may be, trims all that it has up to here."""
+    (head,) = fleet.ask(S, "SELECT max(last_seq) FROM queues.stamp")
+    pause = threading.Event()
+    while fleet.ask(S, "SELECT lowest FROM queues.stamper")[0] < head:
+        fleet.transmit(S, "ballast", [bytes(100_000)] * 4, A)
+        pause.wait(0.2)

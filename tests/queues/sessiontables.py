@@ -74,7 +74,9 @@ class SourceTables:
             for key in keys
             if key in self.acknowledged
         }
-        return Facts(self.head, self.lowest, trimmed, {k: v for k, v in last.items() if v}, dict(self.acknowledged), {}, behind)
+        return Facts(
+            self.head, self.lowest, trimmed, {k: v for k, v in last.items() if v}, (), dict(self.acknowledged), {}, behind
+        )
 
     # -- requests
 

@@ -6,13 +6,14 @@ Each scenario has a client of its own, so that all share one fleet.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from itertools import count
 from typing import Any
 
 import psycopg
 import pytest
-from queue_fleet import FIVE, A, B, Provided, QueueFleet, S, five, numbered, providing, sync
+from queue_fleet import FIVE, A, B, Node, Provided, QueueFleet, S, five, numbered, providing, sync, trim, until_acknowledged
 from queue_kills import kill_at_random
 
 from trunkline.queues import provider
@@ -27,6 +28,8 @@ from waiting import eventually
 pytestmark = pytest.mark.timeout(180)
 
 CAP = 50
+MOST_GROWTH = 32 << 20
+"""Of a node while another site lacks twice that and more."""
 # Sofia keeps as little as may be, so that a megabyte of anything trims its log.
 SETTINGS = {S: {"keep_bytes": 1 << 20}, A: {"unacknowledged_entries": CAP}}
 SNAPSHOT = [b"", *FIVE, b""]
@@ -52,13 +55,6 @@ def steady(fleet: QueueFleet, client: str, *sites: str) -> None:
         fleet.until_received(site, S, client, SNAPSHOT)
     for site in sites:
         eventually(lambda site=site: fleet.status(S, "source", site, client).get("snapshot") == "COMPLETED", why=fleet.logs)
-
-
-def until_acknowledged(fleet: QueueFleet, site: str, client: str) -> None:
-    """Sofia knows of all that is in the site's queue."""
-    query = "SELECT 1 FROM queues.acknowledged WHERE (destination, client) = (%s, %s) AND seq >= %s"
-    last = fleet.rows(site, S, client)[-1].seq
-    eventually(lambda: fleet.ask(S, query, (site, client, last)), why=fleet.stalls)
 
 
 # -- sending
@@ -88,26 +84,36 @@ def test_s03_each_site_gets_what_names_it_in_order_and_no_other_site_s_name(flee
         assert not [row for row in rows for name in (S, A, B) if name in row]
 
 
-def test_s04_what_four_writers_commit_arrives_in_the_order_of_their_commits(fleet: QueueFleet, pol: str) -> None:
+def test_s04_what_four_writers_commit_comes_to_a_listener_in_the_order_of_their_commits(fleet: QueueFleet, pol: str) -> None:
     fleet.do(S, f"CREATE TABLE {pol} (n serial, what text); CREATE TABLE {pol}_turn (n int); INSERT INTO {pol}_turn VALUES (0)")
+    heard: dict[str, list[bytes]] = {A: [], B: []}
 
     def write(writer: int) -> None:
         with psycopg.connect(fleet.dsn[S]) as conn:
-            for n in range(75):
+            for n in range(250):
                 QueueClient(pol).transmit(conn, f"{writer} {n}".encode(), [A, B])
                 conn.execute(f"UPDATE {pol}_turn SET n = n + 1".encode())  # whoever is past this commits first
                 conn.execute(f"INSERT INTO {pol} (what) VALUES (%s)".encode(), (f"{writer} {n}",))
                 conn.commit()
 
+    def listening(site: str) -> QueueListener:
+        def hear(batch: Batch) -> bool:
+            heard[site] += [message.payload for message in batch]
+            return True
+
+        return QueueListener(fleet.dsn[site], pol, "ledger", hear)
+
     writers = [threading.Thread(target=write, args=(writer,)) for writer in range(4)]
-    for writer in writers:
-        writer.start()
-    for writer in writers:
-        writer.join()
-    committed = [what.encode() for what in fleet.ask(S, f"SELECT what FROM {pol} ORDER BY n")]
-    assert len(set(committed)) == 300
-    fleet.until_received(A, S, pol, committed)
-    fleet.until_received(B, S, pol, committed)
+    with listening(A), listening(B):
+        for writer in writers:
+            writer.start()
+        for writer in writers:
+            writer.join()
+        committed = [what.encode() for what in fleet.ask(S, f"SELECT what FROM {pol} ORDER BY n")]
+        for site in (A, B):
+            eventually(lambda site=site: len(heard[site]) >= len(committed), why=fleet.logs)
+    assert len(set(committed)) == 1000
+    assert heard == {A: committed, B: committed}
 
 
 # -- snapshots
@@ -233,15 +239,6 @@ def test_s11_a_forced_snapshot_comes_once_also_across_a_restart(fleet: QueueFlee
 # -- trimming
 
 
-def trim(fleet: QueueFleet) -> None:
-    """Sofia trims all that it has up to here."""
-    (head,) = fleet.ask(S, "SELECT max(last_seq) FROM queues.stamp")
-    pause = threading.Event()
-    while fleet.ask(S, "SELECT lowest FROM queues.stamper")[0] < head:
-        fleet.transmit(S, "ballast", [bytes(100_000)] * 4, A)
-        pause.wait(0.2)
-
-
 def test_s13_s14_after_a_trim_only_who_lacks_something_gets_a_snapshot_and_only_one(fleet: QueueFleet, pol: str) -> None:
     quiet = f"{pol}_quiet"
     with providing(fleet, S, pol, Provided()) as provided, providing(fleet, S, quiet, Provided()) as unneeded:
@@ -306,18 +303,40 @@ def test_s24_a_late_listener_gets_what_is_stored_kind_by_kind_then_what_comes(fl
     assert told == [("site", S), ("start", S, request, False), ("complete", S, request)]
 
 
+def isolate(fleet: QueueFleet, client: str, size: int, seconds: float) -> None:
+    """Berlin sends to its neighbour and to a site behind it that is down. What that one lacks is on disk, not in memory."""
+    payloads, source, near, far = [line.ljust(size, b".") for line in numbered("d", 1000)], B, A, S
+
+    def count(site: str) -> int:
+        (head,) = fleet.ask(site, "SELECT head FROM queues.queue WHERE (client, remote) = (%s, %s)", (client, source))
+        return int(head)
+
+    fleet.transmit(source, client, [b"first"], near, far)
+    for site in (near, far):
+        fleet.until_received(site, source, client, [b"first"])
+        until_acknowledged(fleet, site, client, source)
+    before = {site: fleet.node(site).memory() for site in (source, near)}
+    with fleet.down(far):
+        gone = time.monotonic()
+        fleet.transmit(source, client, payloads, near, far)
+        eventually(lambda: count(near) == 1001, 10, fleet.logs)
+        eventually(lambda: fleet.status(source, "source", far, client).get("remaining") == 1000, why=fleet.stalls)
+        assert count(far) == 1
+        threading.Event().wait(seconds - (time.monotonic() - gone))
+        grown = {site: fleet.node(site).memory() - before[site] for site in before}
+    eventually(lambda: count(far) == 1001, why=lambda: (fleet.stalls(), fleet.logs()))
+    for site in (near, far):
+        assert fleet.received(site, source, client) == [b"first", *payloads]
+    assert {site: n for site, n in grown.items() if n > MOST_GROWTH} == {}
+
+
 def test_s27_a_site_that_is_down_holds_up_no_other_and_catches_up(fleet: QueueFleet, pol: str) -> None:
-    payloads = numbered("d", 500)
-    fleet.transmit(S, pol, [b"first"], A, B)
-    for site in (A, B):
-        fleet.until_received(site, S, pol, [b"first"])
-    until_acknowledged(fleet, B, pol)
-    with fleet.down(B):
-        fleet.transmit(S, pol, payloads, A, B)
-        fleet.until_received(A, S, pol, [b"first", *payloads], 10)
-        assert fleet.received(B, S, pol) == [b"first"]
-        eventually(lambda: fleet.status(S, "source", B, pol).get("remaining") == 500, why=fleet.stalls)
-    fleet.until_received(B, S, pol, [b"first", *payloads])
+    isolate(fleet, pol, 64 << 10, 0)
+
+
+@pytest.mark.soak
+def test_s27_a_site_that_is_down_for_a_minute(fleet: QueueFleet, pol: str) -> None:
+    isolate(fleet, pol, 256 << 10, 60)
 
 
 def test_s28_two_ways_and_two_sources_stay_apart(fleet: QueueFleet, pol: str) -> None:
@@ -333,27 +352,58 @@ def test_s28_two_ways_and_two_sources_stay_apart(fleet: QueueFleet, pol: str) ->
 # -- leaders
 
 
-def test_s31_when_the_sink_s_leader_is_killed_another_node_goes_on(fleet: QueueFleet, pol: str) -> None:
-    payloads, first = numbered("d", 600), fleet.node(B)
-    other = fleet.add(B, "n2")
+def killed(fleet: QueueFleet, first: Node, until_taken: Callable[[], None]) -> None:
+    first.kill()
+    until_taken()
+
+
+def overtaken(fleet: QueueFleet, first: Node, until_taken: Callable[[], None]) -> None:
+    """It wakes up in the midst of its work, and another one has its lease."""
+    with first.frozen():
+        fleet.do(first.id.site, "UPDATE site.lease SET expires_at = '-infinity'")
+        until_taken()
+    eventually(lambda: first.view("status").get("leads") is False, why=first.log)
+
+
+@pytest.mark.parametrize("loses", [killed, overtaken])
+def test_s31_when_the_sink_s_leader_loses_its_lease_in_mid_delta_another_node_goes_on(
+    fleet: QueueFleet, pol: str, loses: Callable[[QueueFleet, Node, Callable[[], None]], None]
+) -> None:
+    first, other = fleet.node(B), fleet.add(B, f"n{next(_numbers)}")
+    written, stop = list[bytes](), threading.Event()
+
+    def write() -> None:
+        while not stop.wait(0.002):
+            fleet.transmit(S, pol, [b"%d" % len(written)], B)
+            written.append(b"%d" % len(written))
+
+    def until_more(count: int) -> None:
+        wanted = len(fleet.received(B, S, pol)) + count
+        eventually(lambda: len(fleet.received(B, S, pol)) >= wanted, why=fleet.logs)
+
     other.start()
+    writer = threading.Thread(target=write)
     try:
         eventually(lambda: other.view("status"), why=other.log)
         eventually(first.leads, why=first.log)
         with providing(fleet, S, pol, Provided()) as provided:
             steady(fleet, pol, B)
-            writer = threading.Thread(target=fleet.transmit, args=(S, pol, payloads, B))
             writer.start()
-            eventually(lambda: len(fleet.received(B, S, pol)) > 100, why=fleet.logs)
-            first.kill()
+            until_more(50)
+            loses(fleet, first, lambda: eventually(other.leads, why=fleet.logs))
+            until_more(50)
+            stop.set()
             writer.join()
-            fleet.until_received(B, S, pol, [*SNAPSHOT, *payloads])
+            fleet.until_received(B, S, pol, [*SNAPSHOT, *written])
             assert other.leads()
         assert provided.times(B) == 1
     finally:
-        first.start()
+        stop.set()
+        if first.process is not None and first.process.poll() is not None:
+            first.start()
         other.stop()
         fleet.nodes.remove(other)
+        eventually(first.leads, why=first.log)
 
 
 def test_s32_roles_switch_and_each_way_has_only_its_own(fleet: QueueFleet, pol: str) -> None:

@@ -126,10 +126,16 @@ def case(
     provided: bool = True,
     request: RequestRow | None = None,
     log_id: str = "log",
+    missed: int | None = None,
 ) -> Case:
+    """`missed`: so far it had acknowledged when more was trimmed."""
     at = None if position is None else Position(position, position)
     asked = Negotiate("pol", (1, 1), log_id, at, reason)
-    facts = Facts(Position(300, 300), Position(lowest, lowest), {("a", "pol"): trimmed} if trimmed else {})
+    pair = ("a", "pol")
+    has = {} if missed is None else {pair: Position(missed, missed)}
+    facts = Facts(
+        Position(300, 300), Position(lowest, lowest), {pair: trimmed} if trimmed else {}, missed=has, acknowledged=has
+    )
     return Case("a", asked, "log", facts, request, provided)
 
 
@@ -148,6 +154,18 @@ NEGOTIATIONS = {
     "called for nothing, the log goes on": (case(200, "forced"), Choice(LOG, Position(200, 200))),
     "h23 it lacks nothing, and a consumer of it does": (case(200, "resync"), Choice(WAIT, ask=True)),
     "h23 without a provider, the log goes on": (case(200, "resync", provided=False), Choice(LOG, Position(200, 200))),
+    "h11 below the trim a position counts as far as it was acknowledged": (
+        case(200, lowest=250, trimmed=160, missed=150),
+        Choice(WAIT, ask=True),
+    ),
+    "h11 without a provider it is on record what it cannot be known to have": (
+        case(200, lowest=250, trimmed=160, missed=150, provided=False),
+        Choice(LOG, Position(250, 250), lost=(151, 160)),
+    ),
+    "h11 at the trim's mark it is of this log": (
+        case(250, lowest=250, trimmed=160, missed=150),
+        Choice(LOG, Position(250, 250)),
+    ),
     "of another log": (case(200, log_id="older"), Choice(WAIT, ask=True)),
     "ahead of the log": (case(301), Choice(WAIT, ask=True)),
     "reset": (case(None, "reset"), Choice(WAIT, ask=True)),

@@ -307,8 +307,10 @@ class Sessions:
             last = {(site, client): seq for site in sites for client, seq in backlog.last_for(site).items()}
             trimmed = {(site, client): seq for site in sites for client, seq in backlog.trimmed_for(site).items()}
             behind = {pair: backlog.behind(*pair, has[pair].seq if pair in has else 0).entries for pair in last}
+        marked = conn.execute("SELECT destination, client FROM queues.needs_snapshot").fetchall()
+        missed = {pair for pair in marked if (has[pair].seq if pair in has else 0) < trimmed.get(pair, 0)}
         sent = {pair: self._ways[pair[0]].sent or 0 for pair in last if pair[0] in self._ways}
-        return Facts(ends.log.head(), ends.log.lowest(), trimmed, last, has, sent, behind)
+        return Facts(ends.log.head(), ends.log.lowest(), trimmed, last, missed, has, sent, behind)
 
     # -- the database
 

@@ -61,6 +61,11 @@ _NEWER = """
 SELECT last_seq, mark, slots, extract(epoch FROM stamped_at)::float8, sets, set_clients, set_counts, set_bytes, set_lasts
   FROM queues.stamp WHERE first_seq > %s ORDER BY first_seq LIMIT %s
 """
+# Retention marks whom it no longer waits for; what it acknowledged is of this log, whatever it says later of what is gone.
+_MARKED = """
+SELECT n.client, coalesce(a.seq, 0) FROM queues.needs_snapshot n
+  LEFT JOIN queues.acknowledged a ON (a.destination, a.client) = (n.destination, n.client) WHERE n.destination = %s
+"""
 _TRIMMED = "SELECT destination_set, client, last_seq FROM queues.trimmed"
 
 Connection = psycopg.Connection[Any]
@@ -152,6 +157,12 @@ class PostgresLog:
     def trimmed_for(self, site: str) -> Mapping[str, int]:
         with self.backlog() as backlog:
             return backlog.trimmed_for(site)
+
+    def missed_by(self, site: str) -> Set[str]:
+        with self._reading() as conn:
+            marked: dict[str, int] = dict(conn.execute(_MARKED, (site,)).fetchall())
+        trimmed = self.trimmed_for(site) if marked else {}
+        return frozenset(client for client, acknowledged in marked.items() if acknowledged < trimmed.get(client, 0))
 
     @contextmanager
     def backlog(self) -> Iterator[Backlog]:

@@ -8,11 +8,13 @@
 5. One that is to be brought up anew, because a consumer of it missed something, gets a snapshot although it lacks nothing.
 
 Marks are not compared here: the stream's subscription does that, and a position of another history comes back as a reset (H11).
+Below what was trimmed there are no marks. Where entries went that a site had not acknowledged, its position there counts only
+as far as it did: it may be of another history.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 from trunkline.core.ids import START, Position
@@ -34,6 +36,8 @@ class Facts:
     """The last trimmed entry for it, those for all sites counted (H17); none: nothing for it was trimmed."""
     last: Mapping[tuple[str, str], int] = field(default_factory=dict)
     """The last entry for it, trimmed or not."""
+    missed: Collection[tuple[str, str]] = ()
+    """Those for whom entries were trimmed that they had not acknowledged."""
     acknowledged: Mapping[tuple[str, str], Position] = field(default_factory=dict)
     sent: Mapping[tuple[str, str], int] = field(default_factory=dict)
     behind: Mapping[tuple[str, str], int] = field(default_factory=dict)
@@ -62,9 +66,14 @@ class Case:
     @property
     def position(self) -> Position | None:
         """Where the session stands in this log; None when it stands in none, or in another one."""
-        position = self.asked.position
-        known = position is not None and self.asked.log_id == self.log_id and position.seq <= self.facts.head.seq
-        return position if known and self.asked.reason != "resume" else None
+        position, facts, pair = self.asked.position, self.facts, (self.site, self.asked.client)
+        if position is None or self.asked.log_id != self.log_id or position.seq > facts.head.seq:
+            return None
+        if self.asked.reason == "resume":
+            return None
+        if pair in facts.missed and position.seq <= facts.lowest.seq and position != facts.lowest:
+            return min(position, facts.acknowledged.get(pair, START))
+        return position
 
     @property
     def trimmed(self) -> int:

@@ -100,6 +100,9 @@ class Log(Protocol):
     def trimmed_for(self, site: str) -> Mapping[str, int]:
         """Per client, the last seq among the *trimmed* entries for this site, by its name or as one of all (H17)."""
 
+    def missed_by(self, site: str) -> Set[str]:
+        """Clients of which entries for this site were trimmed before it had acknowledged them."""
+
     def read(self, after: int, limit: int, destinations: Set[str]) -> Chunk:
         """Whole transactions after `after`, about `limit` entries; an empty chunk at `after` when there is nothing.
 

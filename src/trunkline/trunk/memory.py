@@ -63,6 +63,9 @@ class MemoryLog:
     def trimmed_for(self, site: str) -> Mapping[str, int]:
         return {e.client: e.seq for e in self._entries[: self._lowest.seq] if e.is_for({site})}
 
+    def missed_by(self, site: str) -> Set[str]:
+        return frozenset()  # it knows nothing of acknowledgements
+
     def read(self, after: int, limit: int, destinations: Set[str]) -> Chunk:
         first = bisect_right(self._ends, after)
         last = bisect_left(self._ends, after + limit, lo=first)

@@ -73,7 +73,7 @@ def open_subscription(log: Log, wants: Mapping[str, Applied]) -> Opened:
     start = log.head().seq  # read first: whose entry is at or below it is among the clients, and is made known
     clients, lowest = log.clients(), log.lowest()
     valid = {site: want for site, want in wants.items() if _fits(log, want, lowest)}
-    gaps = {site: _lacks(want, log.trimmed_for(site)) for site, want in valid.items()}
+    gaps = {site: _lacks(log, site, want) for site, want in valid.items()}
     for want in valid.values():
         for client, first in clients.items():
             start = min(start, max(seq_of(want, client), first - 1, lowest.seq))
@@ -86,14 +86,29 @@ def open_subscription(log: Log, wants: Mapping[str, Applied]) -> Opened:
     )
 
 
-def _lacks(want: Applied, trimmed: Mapping[str, int]) -> tuple[str, ...]:
-    """Clients of which entries for this destination were trimmed that it does not have; of a quiet one there are none."""
-    return tuple(client for client, last in trimmed.items() if seq_of(want, client) < last)
+def _lacks(log: Log, site: str, want: Applied) -> tuple[str, ...]:
+    """Clients of which entries for this destination were trimmed that it does not have; of a quiet one there are none.
+
+    A position below what was trimmed may be of another history: where the origin knows that entries went before this
+    destination had them, such a position proves nothing.
+    """
+    missed = log.missed_by(site)
+
+    def lacks(client: str, last: int) -> bool:
+        if is_held(want, client) or seq_of(want, client) < last:
+            return not is_held(want, client)
+        return client in missed and not _is_of(log, want.clients[client])
+
+    return tuple(client for client, last in log.trimmed_for(site).items() if lacks(client, last))
+
+
+def _is_of(log: Log, position: Position) -> bool:
+    return log.mark_at(position.seq) == position.mark
 
 
 def proven(log: Log, clients: Mapping[str, Position]) -> dict[str, Position]:
     """Of acknowledged positions those that are of this log: a restored origin must not believe in its lost future (H12)."""
-    return {client: p for client, p in clients.items() if log.mark_at(p.seq) == p.mark}
+    return {client: p for client, p in clients.items() if _is_of(log, p)}
 
 
 def _fits(log: Log, want: Applied, lowest: Position) -> bool:
