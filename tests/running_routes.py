@@ -72,7 +72,7 @@ Answer = Callable[[Sendable], Undelivered | None]
 @dataclass
 class Sink:
     """A sender that writes down what it gets. `answer` says what it cannot take, `broken` what it raises, `refuses`
-    which calls are in vain, `gate` when it answers."""
+    which calls are in vain, `gate` when it answers, `slow` how long it takes for each message."""
 
     got: list[Any] = field(default_factory=list)
     ids: list[str] = field(default_factory=list)
@@ -83,11 +83,14 @@ class Sink:
     broken: Exception | None = None
     refuses: Callable[[list[Any]], bool] = lambda _: False
     gate: asyncio.Event | None = None
+    slow: float = 0.0
 
     async def send(self, messages: Sequence[Sendable]) -> Sequence[Undelivered | None]:
         self.calls += 1
         if self.gate is not None:
             await self.gate.wait()
+        if self.slow:
+            await asyncio.sleep(self.slow * len(messages))
         if self.broken is not None:
             raise self.broken
         if self.refuses([one.message.payload for one in messages]):

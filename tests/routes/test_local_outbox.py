@@ -121,6 +121,40 @@ async def test_h33_what_a_sender_does_not_answer_in_time_is_kept_before_its_sour
         await until(lambda: at.shop.sink().got)
 
 
+async def test_h33_a_slow_sender_is_drained_by_as_many_at_a_time_as_it_can_take(
+    site: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It says nothing of a call that takes too long: so that must not happen for ever."""
+    monkeypatch.setattr(draining, "SEND_SECONDS", 0.2)
+    monkeypatch.setattr(draining, "QUICK_SECONDS", 0.05)
+    async with kept(site) as at:
+        await at.add("a", sender=sink("a"))
+        slow = at.shop.sink("a")
+        slow.broken = AWAY
+        assert outcomes(await at.shop.tap().pour(*range(200))) == [Outcome.ACKED] * 200
+        slow.broken, slow.slow = None, 0.002
+        await until(lambda: slow.got == list(range(200)), 20)
+        await until(lambda: not waiting(site))
+
+
+async def test_h33_what_was_sent_of_a_call_is_progress_and_the_rest_is_tried_at_once(
+    site: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(draining, "FIRST_PAUSE", 1000.0)
+    monkeypatch.setattr(draining, "LONGEST_PAUSE", 1000.0)
+    async with kept(site) as at:
+        await at.add("a", sender=sink("a"))
+        half = at.shop.sink("a")
+        first_of_call = {1: 0, 2: 10}  # that is refused; the second call is the drainer's
+
+        def answer(one: Sendable) -> Undelivered | None:
+            return Undelivered("later", True) if one.message.payload >= first_of_call.get(half.calls, 20) else None
+
+        half.answer = answer
+        await at.shop.tap().pour(*range(20))
+        await until(lambda: half.got == list(range(20)), 20)
+
+
 async def test_h33_beyond_the_cap_messages_are_dead_letters(site: str) -> None:
     async with kept(site, cap=3) as at:
         await at.add("r")

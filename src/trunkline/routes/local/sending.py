@@ -21,6 +21,7 @@ from trunkline.net.tasks import Tasks
 from trunkline.routes.ends import Sendable, Sending, Undelivered
 from trunkline.routes.local.counts import SenderCounts
 from trunkline.routes.shared import PluginKey
+from trunkline.routes.within import sent_within
 
 AT_ONCE = 500  # messages of a call: large enough for any sender's batches, small enough to be done within a deadline
 
@@ -162,8 +163,7 @@ class Sender:
         self.counts.calls += 1
         self._calls[id(sending)] += 1
         try:
-            async with asyncio.timeout(seconds):
-                answers = await sending.send(messages)
+            answers = await sent_within(sending, messages, seconds)
         except TimeoutError:
             answers = [Undelivered(f"no answer within {seconds:.1f} s", again=True)] * len(messages)
         except Retryable as error:
