@@ -91,15 +91,6 @@ def _check_destination(text: str) -> None:
         check_name("site", text)
 
 
-def check_regex(text: Any) -> None:
-    if not isinstance(text, str):
-        raise Invalid("pattern", "it is not a text", "write a regex, or set matcher: pattern")
-    try:
-        re.compile(text)
-    except re.error as error:
-        raise Invalid(f"regex {text!r}", str(error), "mend it, in the syntax of Python's re") from None
-
-
 _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.\-]{0,253}[A-Za-z0-9])?")
 _TENANT_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_\-]{0,253}[A-Za-z0-9])?")
 
