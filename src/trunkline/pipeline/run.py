@@ -13,7 +13,7 @@ import random
 import signal
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 
 import psycopg
@@ -34,6 +34,7 @@ from trunkline.db.migrate import migrate
 from trunkline.pipeline.halves import Halves, require_input
 from trunkline.pipeline.jobs.counters import Counters
 from trunkline.pipeline.jobs.routing import PipelineRouting
+from trunkline.pipeline.query import NO_ANSWER
 from trunkline.pipeline.scratch import Scratch
 from trunkline.pipeline.session import Spark, open_session
 from trunkline.pipeline.threads import tune_threads
@@ -47,7 +48,8 @@ log = structlog.get_logger(__name__)
 
 
 def run_pipeline(config: ProcessConfig, fast_start: bool = False, routes: bool = True) -> int:
-    """Runs until SIGTERM or SIGINT; 0 after a clean stop. `routes`: not only the bridge."""
+    """Runs until SIGTERM or SIGINT; 0 after a clean stop. Without its JVM it ends with an error, and lets go of what it holds.
+    `routes`: not only the bridge."""
     if config.bridge is None and not routes:
         raise Invalid("bridge", f"site {config.site} has no bridge to run", "add `bridge:` to its configuration")
     if config.bridge is not None:
@@ -70,9 +72,11 @@ def run_pipeline(config: ProcessConfig, fast_start: bool = False, routes: bool =
                 if config.bridge is not None:
                     _serve(config, config.bridge, Types((*SHIPPED.values(), *declared)), spark, scratch, stop)
                 else:
-                    stop.wait()
+                    while not stop.wait(_SUPERVISE_SECONDS):
+                        spark.require_running()
         finally:
-            spark.stop()
+            with suppress(*NO_ANSWER):
+                spark.stop()
     log.info("pipeline stopped")
     return 0
 
@@ -92,13 +96,16 @@ def _serve(
             try:
                 grant = news.get(timeout=_SUPERVISE_SECONDS)
             except queue.Empty:
+                spark.require_running()
                 if halves is not None:
                     halves.supervise()
                 continue
             halves = _replaced(halves, grant, Halves(spark, dsn, bridge, types, grant, scratch, clock) if grant else None)
     finally:
-        _replaced(halves, None, None)
-        keeper.stop()
+        try:
+            _replaced(halves, None, None)
+        finally:
+            keeper.stop()
 
 
 @contextmanager

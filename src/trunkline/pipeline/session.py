@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource
 
 from trunkline.core.config import SparkConfig
+from trunkline.core.errors import Retryable
 from trunkline.pipeline.archive import Archive, archive_for
 from trunkline.pipeline.filesystem import LocalFiles, local_files
 from trunkline.pipeline.home import installed, spark_home
@@ -57,6 +58,13 @@ class Spark:
     @property
     def cores(self) -> int:
         return self.session.sparkContext.defaultParallelism
+
+    def require_running(self) -> None:
+        """Its JVM may end without us, for lack of memory for example; then nothing runs here any more."""
+        gateway: Any = SparkContext._gateway
+        if gateway is not None and gateway.proc.poll() is not None:
+            why = f"its JVM has ended with {gateway.proc.returncode}"
+            raise Retryable("Spark", why, "start the process anew: it goes on where it was")
 
     def stop(self) -> None:
         self.session.stop()

@@ -172,7 +172,7 @@ class Job:
                     conn = self._connection()
                     forget_batches(conn)
                     conn.commit()
-        except (psycopg.Error, TrunklineError) as error:
+        except Exception as error:  # without this thread the group would stand still, and keep its lease
             if not self._stopping.is_set():
                 log.warning("a route job could not be tended; it is tried again", group=self.settings.group, reason=str(error))
                 self._stopping.wait(1.0)
