@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import Any
 
 from trunkline.core.collector import collector_at_rest
+from trunkline.db.lease import Grant
 from trunkline.pipeline.jobs.programs import Program, Programs
 from trunkline.pipeline.jobs.receivers import Receiver, ReceiverReader
 from trunkline.pipeline.jobs.settings import JobSettings
@@ -191,15 +192,18 @@ class Loaded:
 
 
 _MOST_KEPT = 8  # groups whose tasks a worker may meet in turn
-_kept: dict[tuple[str, str, str], Loaded] = {}
+_kept: dict[tuple[str, str, str], tuple[Grant, Loaded]] = {}
 
 
 @contextmanager
 def kept_in_worker(settings: JobSettings) -> Iterator[Loaded]:
-    """The one of this process; after a failure it is loaded anew."""
+    """The one of this process; after a failure it is loaded anew. So it is under another grant: the database may have been
+    restored in between, and the same revision be of other routes."""
     name = (settings.dsn, settings.site, settings.group)
-    loaded = _kept.pop(name, None) or Loaded(settings)
+    grant, loaded = _kept.pop(name, None) or (settings.grant, Loaded(settings))
+    if grant != settings.grant:
+        loaded = Loaded(settings)
     yield loaded
-    _kept[name] = loaded
+    _kept[name] = settings.grant, loaded
     if len(_kept) > _MOST_KEPT:
         del _kept[next(iter(_kept))]
