@@ -156,6 +156,7 @@ def test_h29_an_open_plan_is_repeated_to_the_letter_though_more_has_come(arrival
     with psycopg.connect(arrivals.dsn) as conn:
         body, behind = feed.next(conn, receivers, None)
         assert behind == 170
+        conn.commit()
         arrivals.put("leaf", *numbered(100, 110))
         assert feed.next(conn, receivers, body) == (body, 190)
         read = events_of(feed, body, receivers)
@@ -189,9 +190,9 @@ def test_marks_in_a_queue_are_passed_and_are_no_events(arrivals: Arrivals) -> No
     feed, receivers = QueueFeed(settings_of(arrivals.dsn)), receivers_of("queue-a")
     arrivals.put("leaf", *numbered(0, 6))
     with psycopg.connect(arrivals.dsn) as conn:
+        body, _ = feed.next(conn, receivers, None)
         conn.execute("UPDATE queues.receive SET type = position WHERE position BETWEEN 2 AND 5")
         conn.commit()
-        body, _ = feed.next(conn, receivers, None)
         with structlog.testing.capture_logs() as logs:
             assert [n for _, n in events_of(feed, body, receivers)] == [0, 1, 5], "log entries and a snapshot's record"
         assert [line["event"] for line in logs] == ["entries are lost: their source had trimmed them"]
