@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import httpx
@@ -13,6 +13,7 @@ import pytest
 
 from route_place import MINE, Hooks, place_at, until
 from route_receiver_suite import Runner
+from running_routes import bench
 from trunkline.cli.dev.ports import lasting_port
 from trunkline.core.errors import Terminal
 from trunkline.routes.outcome import Outcome
@@ -27,14 +28,15 @@ async def served(runner: Runner, **config: Any) -> AsyncIterator[tuple[Client, a
     port = lasting_port()
     model = HttpReceiverConfig.model_validate({"path": "/in", "port": port, **config})
     async with place_at() as place, asyncio.TaskGroup() as tasks:
-        receiving, stop = ServerReceiving(model, place), asyncio.Event()
-        tasks.create_task(receiving.run(runner.give, stop, None))
+        receiving, stop = await ServerReceiving.open(model, place), asyncio.Event()
+        running = tasks.create_task(receiving.run(runner.give, stop, None))
         async with Client(base_url=f"http://127.0.0.1:{port}", timeout=30) as client:
             try:
                 await until(lambda: _answers(port))
                 yield client, stop
             finally:
                 stop.set()
+        await running
         await receiving.close()
 
 
@@ -140,13 +142,43 @@ async def test_n3_a_stop_lets_requests_that_run_have_their_answers(runner: Runne
         assert (await posting).status_code == 200
 
 
-async def test_a_port_that_is_taken_is_named() -> None:
+async def test_a_port_that_is_taken_or_cannot_be_is_named_before_anything_runs() -> None:
     async with place_at() as place:
         with socket.create_server(("127.0.0.1", 0)) as other:
             port = other.getsockname()[1]
-            receiving = ServerReceiving(HttpReceiverConfig(port=port), place, bind_seconds=0.1)
             with pytest.raises(Terminal, match=f"port {port}: Address already in use"):
-                await receiving.run(Runner().give, asyncio.Event(), None)
+                await ServerReceiving.open(HttpReceiverConfig(port=port), place, bind_seconds=0.1)
+        with pytest.raises(Terminal, match=r"at 192\.0\.2\.1 port 8081: Cannot assign"):
+            await ServerReceiving.open(HttpReceiverConfig(port=8081, address="192.0.2.1"), place)
+
+
+async def test_one_that_never_ran_leaves_its_port() -> None:
+    config = HttpReceiverConfig(port=lasting_port())
+    async with place_at() as place:
+        for _ in range(2):
+            await (await ServerReceiving.open(config, place, bind_seconds=0.1)).close()
+
+
+def web(port: int, path: str) -> dict[str, Any]:
+    return {"receiver": {"plugin": "http", "config": {"port": port, "path": path, "placement": "local"}}}
+
+
+async def test_a_change_that_cannot_have_its_port_leaves_the_route_before_and_one_that_keeps_it_gets_it() -> None:
+    port = lasting_port()
+    async with bench() as at, Client(base_url=f"http://127.0.0.1:{port}", timeout=30) as client:
+        await at.add("r", **web(port, "/a"))
+        with socket.create_server(("127.0.0.1", 0)) as other, pytest.raises(Terminal, match="Address already in use"):
+            await at.add("r", **web(other.getsockname()[1], "/a"))
+        assert (await client.post("/a", json=1)).status_code == 200
+        await at.add("r", **web(port, "/b"))
+
+        async def taken() -> bool:
+            with suppress(httpx.TransportError):
+                return (await client.post("/b", json=2)).status_code == 200
+            return False
+
+        await until(taken)
+    assert at.shop.sink().got == [1, 2]
 
 
 async def test_without_a_port_it_hears_what_is_posted_to_the_nodes_api(runner: Runner) -> None:

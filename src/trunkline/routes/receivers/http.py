@@ -48,7 +48,7 @@ class HttpReceiverConfig(RouteModel):
 async def _open(config: HttpReceiverConfig, place: Place) -> Receiving:
     from trunkline.routes.receivers.http_receiving import HookReceiving, ServerReceiving
 
-    return HookReceiving(config, place) if config.port is None else ServerReceiving(config, place)
+    return HookReceiving(config, place) if config.port is None else await ServerReceiving.open(config, place)
 
 
 HTTP = ReceiverPlugin("http", HttpReceiverConfig, Runs.LOCAL, _open, everywhere=True)

@@ -8,24 +8,23 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import socket
 from collections.abc import Awaitable, Callable, Generator, MutableMapping
-from typing import Any
+from typing import Any, Self
 
 import uvicorn
 
-from trunkline.core.errors import Invalid, Terminal
+from trunkline.core.errors import Invalid
 from trunkline.core.jsoncodec import dumps
 from trunkline.db.lease import Grant
 from trunkline.routes.ends import Give, Place
 from trunkline.routes.outcome import Outcome
 from trunkline.routes.receivers.http import HttpReceiverConfig
+from trunkline.routes.receivers.http_port import BIND_SECONDS, Port
 from trunkline.routes.receivers.http_request import event_of, fits
 
 MOST_BYTES = 1 << 20  # of a body: what a queue takes, too
 MOST_REQUESTS = 64  # at a time: each may hold one body
 MAX_HEAD_BYTES = 16 << 10
-BIND_SECONDS = 3.0  # so long an older version of the same route may still have the port
 _GRACE_SECONDS = 1
 
 Scope = MutableMapping[str, Any]
@@ -62,11 +61,17 @@ class _Server(uvicorn.Server):
 
 
 class ServerReceiving:
-    def __init__(self, config: HttpReceiverConfig, place: Place, bind_seconds: float = BIND_SECONDS) -> None:
-        self._config, self._place, self._bind_seconds = config, place, bind_seconds
+    def __init__(self, config: HttpReceiverConfig, place: Place, port: Port) -> None:
+        self._config, self._place, self._port = config, place, port
+
+    @classmethod
+    async def open(cls, config: HttpReceiverConfig, place: Place, bind_seconds: float = BIND_SECONDS) -> Self:
+        port = Port(place.tenant, config.address, config.port or 0, place.clock, bind_seconds)
+        await port.open()
+        return cls(config, place, port)
 
     async def run(self, give: Give, stop: asyncio.Event, grant: Grant | None) -> None:
-        with await self._bound(stop) as listener:
+        async with self._port.listening(stop) as listener:
             if stop.is_set():
                 return
             server = _Server(self._settings(_App(self._config, self._place, give)))
@@ -80,7 +85,7 @@ class ServerReceiving:
                 await running
 
     async def close(self) -> None:
-        """Its server ended with `run`."""
+        self._port.close()
 
     def _settings(self, app: _App) -> uvicorn.Config:
         return uvicorn.Config(
@@ -96,30 +101,6 @@ class ServerReceiving:
             http="h11",
             timeout_graceful_shutdown=int(self._config.acknowledge_timeout) + 1 + _GRACE_SECONDS,
         )
-
-    async def _bound(self, stop: asyncio.Event) -> socket.socket:
-        deadline = self._place.clock.monotonic() + self._bind_seconds
-        while True:
-            try:
-                return _listener(self._config.address, self._config.port or 0)
-            except (OSError, UnicodeError) as error:
-                if self._place.clock.monotonic() >= deadline or stop.is_set():
-                    why = getattr(error, "strerror", None) or str(error)
-                    what = f"http receiver at {self._config.address} port {self._config.port}"
-                    raise Terminal(what, why, "free the port, or give the route another one") from None
-            await asyncio.sleep(0.05)
-
-
-def _listener(host: str, port: int) -> socket.socket:
-    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((host, port))
-        listener.listen(256)
-    except BaseException:
-        listener.close()
-        raise
-    return listener
 
 
 class _App:
