@@ -18,6 +18,7 @@ from trunkline.bridge.mapped import MappedRows, Values, write_rows
 from trunkline.bridge.months import ensure_months
 from trunkline.bridge.payload import Field, day_of
 from trunkline.bridge.types import BundleType
+from trunkline.db.awake import awake
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,7 @@ class EventsHandler:
     retells: bool = False
 
     def write(self, conn: psycopg.Connection[Any], declared: BundleType, work: Sequence[Work]) -> Mapping[str, Written]:
-        rows = {one.site: self._unique(declared, self.mapped.rows(declared, one)) for one in work}
+        rows = {one.site: self._unique(declared, self.mapped.rows(conn, declared, one)) for one in awake(conn, work)}
         for table in declared.tables:
             ensure_months(conn, table, _days(declared, rows))
         written = write_rows(conn, declared, rows)

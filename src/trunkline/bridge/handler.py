@@ -2,7 +2,8 @@
 
 The DB workers decide what is written and when (`trunkline.bridge.apply`); a handler only knows how. It must write nothing that
 did not change, must touch no row of a site it was not given, and raises `Invalid` for what it cannot read: then every site is
-written by itself, and the one that cannot be is set aside.
+written by itself, and the one that cannot be is set aside. Between two statements it works no longer than a second or so, or
+within `trunkline.db.awake`: else the server takes it for asleep.
 """
 
 from __future__ import annotations

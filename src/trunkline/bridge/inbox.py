@@ -9,6 +9,7 @@ I3  A complete bundle replaces an older one of its (site, type) and never a newe
 I4  Runs are told first, then parts are joined: what reaches the inbox is whole and has a version that can be compared.
 I5  Inbox rows are locked in the order of their site and type, and before any counter. A deadlock is tried again.
 I6  The fence is last (H01), so a batch of a past holder leaves nothing behind.
+I7  What Python does with each bundle is done awake: a large batch is no sleeping holder.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from trunkline.bridge.units import Waiting
 from trunkline.core.bundle import Bundle, Mode
 from trunkline.core.errors import Invalid, Terminal
 from trunkline.core.jsoncodec import dumps, loads
+from trunkline.db.awake import awake
 from trunkline.db.lease import Grant, commit_fenced
 
 __all__ = ["Arrived", "Batch", "Lost", "Rejected", "take_in", "write_batch"]
@@ -96,10 +98,10 @@ def take_in(conn: psycopg.Connection[Any], grant: Grant, group: str, plan: Plan,
 def write_batch(conn: psycopg.Connection[Any], types: Types, batch: Batch) -> list[Waiting]:
     """Inside the caller's transaction. What is returned is for the units, after the commit."""
     before_reading(conn, batch.lost)
-    sound, rejected = _sound(batch)
+    sound, rejected = _sound(awake(conn, batch.bundles), batch.rejected)
     told = tell_runs(conn, sorted(sound, key=lambda a: (a.queue, a.position)))
     joined = join_chunks(conn, [a for a in told if a.bundle.chunk is not None])
-    kept = newest(types, [*(a for a in told if a.bundle.chunk is None), *joined.wholes])
+    kept = newest(types, awake(conn, [*(a for a in told if a.bundle.chunk is None), *joined.wholes]))
     waiting, inserted = _upsert(conn, types, kept)
     _quarantine(conn, rejected)
     want_again(conn, types, batch.lost)
@@ -109,10 +111,10 @@ def write_batch(conn: psycopg.Connection[Any], types: Types, batch: Batch) -> li
     return waiting
 
 
-def _sound(batch: Batch) -> tuple[list[Arrived], list[Rejected]]:
+def _sound(bundles: Iterable[Arrived], refused: Iterable[Rejected]) -> tuple[list[Arrived], list[Rejected]]:
     """Parts that cannot be parts are refused like whatever is no bundle."""
-    sound, rejected = [], list(batch.rejected)
-    for arrived in batch.bundles:
+    sound, rejected = [], list(refused)
+    for arrived in bundles:
         reason = flaw(arrived.bundle)
         if reason is None:
             sound.append(arrived)
@@ -152,7 +154,7 @@ def _upsert(conn: psycopg.Connection[Any], types: Types, kept: Mapping[Slot, Arr
     """What waits now that did not before; and how many rows of each site came to be."""
     if not kept:
         return [], Counter()
-    restoring = {slot for slot, arrived in kept.items() if restores(arrived.bundle)}
+    restoring = {slot for slot, arrived in awake(conn, kept.items()) if restores(arrived.bundle)}
     conn.execute(_STAGE)
     with conn.cursor() as cursor:
         with cursor.copy(_COPY) as copy:
@@ -163,7 +165,7 @@ def _upsert(conn: psycopg.Connection[Any], types: Types, kept: Mapping[Slot, Arr
     inserted = Counter(site for site, *_, is_new in returned if is_new)
     return [
         _waiting(types, kept[slot].bundle, arrival, since, slot in restoring)
-        for *found, arrival, since, _ in returned
+        for *found, arrival, since, _ in awake(conn, returned)
         for slot in [(found[0], found[1], found[2])]
     ], inserted
 

@@ -6,7 +6,7 @@ there yet. Of rows with one key in one call the last counts for complete bundles
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -20,6 +20,7 @@ from trunkline.bridge.staging import Stage, counted, plain
 from trunkline.bridge.types import BundleType, Missing
 from trunkline.core.bundle import Mode
 from trunkline.core.errors import Invalid
+from trunkline.db.awake import awake
 
 Values = tuple[str, ...]  # of one row, in the order of the declared columns, as COPY reads them
 
@@ -99,19 +100,19 @@ class MappedRows:
     needs: str = ""
 
     def write(self, conn: psycopg.Connection[Any], declared: BundleType, work: Sequence[Work]) -> Mapping[str, Written]:
-        return write_rows(conn, declared, {one.site: self.rows(declared, one) for one in work})
+        return write_rows(conn, declared, {one.site: self.rows(conn, declared, one) for one in awake(conn, work)})
 
-    def rows(self, declared: BundleType, work: Work) -> list[Values]:
+    def rows(self, conn: psycopg.Connection[Any], declared: BundleType, work: Work) -> list[Values]:
         if declared.mode is Mode.APPEND:
-            return [row for part in work.parts for row in self._of(declared, part)]
+            return list(awake(conn, (row for part in work.parts for row in self._of(declared, part))))
         places = [declared.names.index(name) for name in declared.key]
-        rows = self._of(declared, work.parts[-1])
+        rows = awake(conn, self._of(declared, work.parts[-1]))
         return list({tuple(row[place] for place in places): row for row in rows}.values())
 
-    def _of(self, declared: BundleType, part: Part) -> list[Values]:
+    def _of(self, declared: BundleType, part: Part) -> Iterator[Values]:
         items = objects(part.data, declared.name)
         wanted = enumerate(items) if not self.needs else ((n, one) for n, one in enumerate(items) if one.get(self.needs))
-        return [self._row(declared, number, item) for number, item in wanted]
+        return (self._row(declared, number, item) for number, item in wanted)
 
     def _row(self, declared: BundleType, number: int, item: Mapping[str, Any]) -> Values:
         try:

@@ -17,11 +17,12 @@ from psycopg import sql
 
 from trunkline.bridge.clusterids import fill_cluster_ids
 from trunkline.bridge.handler import Work, Written
-from trunkline.bridge.hybrid import Folded, Kind, Named, Put, fold
+from trunkline.bridge.hybrid import Folded, Kind, Named, Operation, Put, fold
 from trunkline.bridge.staging import Stage, counted, plain
 from trunkline.bridge.types import BundleType
 from trunkline.core.bundle import Version
 from trunkline.core.jsoncodec import dumps
+from trunkline.db.awake import awake
 
 _WHO = (("id", 'text COLLATE "C"'), ("namespace", 'text COLLATE "C"'), ("name", 'text COLLATE "C"'))
 _VERSION = (("incarnation", "bigint"), ("generation", "bigint"))
@@ -118,12 +119,15 @@ class ObjectsHandler:
     fills_cluster_ids: bool = False
 
     def write(self, conn: psycopg.Connection[Any], declared: BundleType, work: Sequence[Work]) -> Mapping[str, Written]:
-        folded = {one.site: fold(op for part in one.parts for op in self.kind.read(part, declared.name)) for one in work}
+        folded = {one.site: fold(awake(conn, self._operations(declared, one))) for one in awake(conn, work)}
         written = self._put(conn, declared, folded) + self._delete(conn, declared, folded)
         written += self._bar(conn, declared, folded)
         if self.fills_cluster_ids and any(one.puts for one in folded.values()):
             written += fill_cluster_ids(conn)
         return {site: Written(_size(one), written[site]) for site, one in folded.items()}
+
+    def _operations(self, declared: BundleType, one: Work) -> Iterator[Operation]:
+        return (operation for part in one.parts for operation in self.kind.read(part, declared.name))
 
     def _run(
         self, conn: psycopg.Connection[Any], declared: BundleType, text: str, sites: Iterable[str], **values: object

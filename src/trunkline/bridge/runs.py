@@ -25,6 +25,7 @@ from msgspec.structs import replace
 
 from trunkline.bridge.batch import Arrived
 from trunkline.core.bundle import UNTOLD, Bundle, Dependency, Mode, Version
+from trunkline.db.awake import awake
 
 Key = tuple[str, str]
 """(site, type)"""
@@ -174,11 +175,11 @@ def tell_runs(conn: psycopg.Connection[Any], bundles: Sequence[Arrived]) -> list
     bases = {(bundle.source, bundle.dependency.type) for bundle in untold if bundle.dependency}
     wanted = _columns(sorted(bases.union(keys)))
     before = {(site, type_): Run(*run) for site, type_, *run in conn.execute(_LOAD, wanted)}
-    after, kept = tell_all(before, bundles, {})
+    after, kept = tell_all(before, awake(conn, bundles), {})
     begun = [key for key in keys if key not in before or before[key].incarnation != after[key].incarnation]
     if begun:
         above = {(site, type_): known for site, type_, known in conn.execute(_GREATEST, _columns(begun))}
-        after, kept = tell_all(before, bundles, above)
+        after, kept = tell_all(before, awake(conn, bundles), above)
     _save(conn, {key: after[key] for key in keys if after[key] != before.get(key)})
     return kept
 
