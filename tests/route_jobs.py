@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any, TypeVar
@@ -9,7 +10,7 @@ from typing import Any, TypeVar
 import psycopg
 
 from trunkline.core.clock import SystemClock
-from trunkline.core.config import ProcessConfig
+from trunkline.core.config import FEW_EVENTS, ProcessConfig, SparkConfig
 from trunkline.pipeline.jobs.loaded import LoadedRoute
 from trunkline.pipeline.jobs.outcomes import RouteCount, TaskCounts
 from trunkline.pipeline.jobs.routing import PipelineRouting
@@ -23,11 +24,15 @@ T = TypeVar("T")
 
 
 class RouteJobs:
-    """Routes are those of the house. `start` and `stop` alternate: each start is another instance."""
+    """Routes are those of the house. `start` and `stop` alternate: each start is another instance. If nothing is said of
+    `few_events`, every second one routes in tasks only."""
 
-    def __init__(self, spark: Spark, dsn: str, folder: Path, **config: Any) -> None:
+    _few = itertools.cycle((0, FEW_EVENTS))
+
+    def __init__(self, spark: Spark, dsn: str, folder: Path, few_events: int | None = None, **config: Any) -> None:
+        few = next(self._few) if few_events is None else few_events
         self.spark, self.dsn, self.folder = spark, dsn, folder
-        self.config = ProcessConfig(site="hub", database=dsn, **config)
+        self.config = ProcessConfig(site="hub", database=dsn, spark=SparkConfig(few_events=few), **config)
         self.counts: dict[str, RouteCount] = {}
         self.events = 0
         self._routing: PipelineRouting | None = None

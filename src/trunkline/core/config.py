@@ -36,6 +36,8 @@ from trunkline.core.scalars import (
 from trunkline.core.secret import ConnectionString, Secret
 from trunkline.core.section import Model
 
+FEW_EVENTS = 2_000  # to start tasks takes as long as to route about so many
+
 
 class TlsConfig(Model):
     """Files of this node's identity; the certificate's URI SAN is trunkline://<site>/<node>. A changed file is read again."""
@@ -302,6 +304,11 @@ class SparkConfig(Model):
     )
     settings: dict[str, str] = Field(
         default_factory=dict, examples=[{"spark.executor.memory": "2g"}], description="further settings of Spark"
+    )
+    few_events: Whole = Field(
+        default=FEW_EVENTS,
+        ge=0,
+        description="a batch of routes with so many events at most is routed by the driver: tasks would take longer",
     )
 
 

@@ -11,8 +11,8 @@ B3  What filters hold back and is due is flushed by the driver's clock, in a tra
 B4  What a route that is live no longer holds is flushed when no plan can name it any more.
 B5  What filters join and send once is written down before it is sent (M5 of `memory`): in a transaction of its own, before the
     one that ends the batch. No clock flushes such a route while the batch that it is in the middle of is open.
-B6  A batch of a few events is routed here. Spark plans it all the same, and runs no task for it: that would take longer than
-    all the rest.
+B6  A batch of a few events (`JobSettings.few_events`) is routed here. Spark plans it all the same, and runs no task for it:
+    that would take longer than all the rest.
 """
 
 from __future__ import annotations
@@ -36,21 +36,20 @@ from trunkline.pipeline.jobs.deliver import Delivery, Senders
 from trunkline.pipeline.jobs.feed import Feed
 from trunkline.pipeline.jobs.keeping import keep
 from trunkline.pipeline.jobs.loaded import Loaded, LoadedRoute
-from trunkline.pipeline.jobs.memory import Memory, Remembered, taken_over
+from trunkline.pipeline.jobs.memory import Memory, Remembered, sources_of, taken_over
 from trunkline.pipeline.jobs.outcomes import Outcome, RouteCount, TaskCounts, Told, read
 from trunkline.pipeline.jobs.settings import JobSettings
 from trunkline.pipeline.jobs.stage import Item, Nowhere, Stage, everything, nothing
 from trunkline.pipeline.jobs.stored import JobPlan, Member, after, before, close_plan, member, open_plan, take_row, waits
 from trunkline.pipeline.query import require_empty
 from trunkline.routes.canonical import json_hash
-from trunkline.routes.chain import Ran
+from trunkline.routes.chain import ErrorPolicy, Ran
 from trunkline.routes.ends import Sendable
 from trunkline.routes.event import Event
 from trunkline.routes.local.keeping import MESSAGE
 from trunkline.routes.local.outbox import Row
 
 MOST_TRIES = 5
-FEW = 2_000  # events
 CLOSE_SECONDS = 1.0
 
 Connection = psycopg.Connection[Any]
@@ -105,7 +104,7 @@ class Batches:
 
     def take(self, batch: DataFrame) -> None:
         plan = self._planned()
-        few = plan is not None and self._feed.rows(plan.body) <= FEW
+        few = plan is not None and self._feed.rows(plan.body) <= self._settings.few_events
         outcomes = [] if few else list(read(batch.toArrow()))
         with self._in_turn():
             if plan is not None:
@@ -172,9 +171,11 @@ class Batches:
             conn.rollback()
             names = [*(step.name for step in route.chain.steps), MESSAGE]
             first = names.index(row.step) if row.step in names else 0
+            came = [*route.chain.held(), event]
             ran = route.chain.run([event if row.step in names else event.origin], first)
             stage = Stage(self._loaded, Delivery(self._senders), {hash}, everything)
             numbers = was.numbers if was is not None else {}
+            stage.count(route).dropped += _dropped(route, came, ran)
             stage.faults(route, ran.faults, numbers, row.id)
             stage.messages(route, ran.out, numbers, row.id)
             counts = self._keep(conn, route, stage, Tally())
@@ -204,18 +205,21 @@ class Batches:
         if was.batch != batch:
             told = sorted(tally.events[hash], key=lambda one: self._feed.partition(one.source))
             events = [msgspec.json.decode(one.content, type=Event) for one in told]
-            ran = route.chain.run(events, route.cut or 0)
-            was = self._told(conn, stage, route, ran, was, batch)
+            was = self._ran(conn, stage, route, events, lambda: route.chain.run(events, route.cut or 0), was, batch)
         tally.add(was.ahead)
         return was
 
-    def _told(
-        self, conn: Connection, stage: Stage, route: LoadedRoute, ran: Ran, was: Remembered, batch: str = ""
-    ) -> Remembered:
+    def _ran(
+        self, conn: Connection, stage: Stage, route: LoadedRoute, events: Sequence[Event], run: Callable[[], Ran],
+        was: Remembered, batch: str = "",
+    ) -> Remembered:  # fmt: skip
         """What came of a run, handed over or, in the order of all, written `ahead` (B5)."""
+        came = [*route.chain.held(), *events]
+        ran = run()
         if ran.upset:
             raise Retryable(f"route {route.label}", ran.upset, "it is tried again")
         telling = Stage(self._loaded, Nowhere(), sends=nothing) if route.written_ahead else stage
+        telling.count(route).dropped += _dropped(route, came, ran)
         telling.faults(route, ran.faults, was.numbers)
         telling.messages(route, ran.out, was.numbers)
         if telling is stage:
@@ -265,7 +269,8 @@ class Batches:
             return
         route.chain.restore({**self._memory.fresh(route).chain, **was.chain})
         stage = Stage(self._loaded, Delivery(self._senders), {hash} if behind else frozenset(), everything)
-        was = self._told(conn, stage, route, route.chain.flush(math.inf if gone else time.time()), was)
+        now = math.inf if gone else time.time()
+        was = self._ran(conn, stage, route, (), lambda: route.chain.flush(now), was)
         tally = Tally(was.ahead)
         _hand_over(stage, route, tally.messages.get(hash, ()))
         counts = self._keep(conn, route, stage, tally)
@@ -331,6 +336,12 @@ class Batches:
 def _name(plan: JobPlan) -> str:
     """The same as long as what it reads, and by which routes, is the same."""
     return json_hash([plan.moves, plan.revision, plan.body])
+
+
+def _dropped(route: LoadedRoute, came: Iterable[Event], ran: Ran) -> int:
+    """How many events were in the filters, and are neither held nor came to anything but faults to be dropped."""
+    told = ran.out + [fault.event for fault in ran.faults if fault.policy is not ErrorPolicy.DROP]
+    return len(sources_of(came) - sources_of(told) - sources_of(route.chain.held()))
 
 
 def _hand_over(stage: Stage, route: LoadedRoute, messages: Sequence[Outcome]) -> None:

@@ -15,7 +15,7 @@ M5  What a filter joins, it joins by what came before: in other batches, by the 
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Iterable, Set
 from typing import Any
 
 import msgspec
@@ -26,6 +26,7 @@ from trunkline.core.jsoncodec import dumps
 from trunkline.pipeline.jobs.loaded import LoadedRoute
 from trunkline.pipeline.jobs.outcomes import Outcome
 from trunkline.pipeline.jobs.stored import Connection
+from trunkline.routes.event import Event
 
 _READ = "SELECT state, version FROM pipeline.job_state WHERE reader_group = %s AND hash = %s"
 _ADD = """
@@ -86,7 +87,7 @@ class Memory:
 
     def write(self, conn: Connection, route: LoadedRoute, before: Remembered) -> None:
         """What the route remembers now, if nobody changed it since it was read."""
-        held = {one.source.id for event in route.chain.held() for one in event.entered or (event,)}
+        held = sources_of(route.chain.held())
         numbers = {source: number for source, number in before.numbers.items() if source in held}
         state = _written(replace(before, chain=route.chain.state(), numbers=numbers))
         due = 0.0 if before.ahead else route.chain.due()
@@ -118,6 +119,10 @@ class Memory:
         if done != 1:
             why = "what its filters remember was changed by somebody else meanwhile"
             raise Retryable(f"route {hash} of {self._group}", why, "the batch is tried again")
+
+
+def sources_of(events: Iterable[Event]) -> set[str]:
+    return {one.source.id for event in events for one in event.entered or (event,)}
 
 
 def _written(remembered: Remembered) -> str:

@@ -117,7 +117,8 @@ class PipelineRouting:
         await presence.start()
         stack.push_async_callback(presence.stop)
         here = Here(
-            config.site, self.instance.id, self._dsn, config.route_secrets, self._scratch, self._clock, self._chance
+            config.site, self.instance.id, self._dsn, config.route_secrets, self._scratch, self._clock, self._chance,
+            config.spark.few_events,
         )  # fmt: skip
         runner = SparkRunner(self._spark, here, self._tell, self._plugins)
         stack.push_async_callback(runner.close)

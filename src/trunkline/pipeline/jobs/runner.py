@@ -22,6 +22,7 @@ from pathlib import Path
 import structlog
 
 from trunkline.core.clock import Clock
+from trunkline.core.config import FEW_EVENTS
 from trunkline.db.lease import Grant
 from trunkline.net.tasks import Tasks
 from trunkline.pipeline.jobs.batches import Tell
@@ -58,6 +59,7 @@ class Here:
     scratch: Path
     clock: Clock
     random: Callable[[], float]
+    few_events: int = FEW_EVENTS
 
 
 @dataclass
@@ -223,7 +225,9 @@ class SparkRunner:
     def begin(self, group: Group, grant: Grant) -> Job:
         """On the loop, so that no change comes between what is written down and what is changed from then on."""
         here = self._here
-        settings = JobSettings(here.database, here.site, here.instance, group, grant, self._spark.cores, here.secrets)
+        settings = JobSettings(
+            here.database, here.site, here.instance, group, grant, self._spark.cores, here.secrets, few_events=here.few_events
+        )
         folder = here.scratch / "checkpoints" / f"routes-{grant.epoch}-{abs(hash(group))}"
         job = Job(self._spark, settings, folder, self._senders, here.clock, self._tell, lambda why: self._failed(group, why))
         self._jobs[group] = job

@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from trunkline.core.config import FEW_EVENTS
 from trunkline.core.jsoncodec import dumps, loads
 from trunkline.core.secret import Secret
 from trunkline.db.lease import Grant
@@ -16,7 +17,7 @@ from trunkline.routes.secrets import Sections
 @dataclass(frozen=True)
 class JobSettings:
     """`secrets`: of the site's routes. The limits are per batch. A source that says nothing for `patience_seconds` makes a
-    batch fail."""
+    batch fail. `few_events`: the driver routes batches of up to so many itself."""
 
     dsn: str
     site: str
@@ -28,6 +29,7 @@ class JobSettings:
     max_rows: int = 100_000
     max_bytes: int = 64 << 20
     patience_seconds: float = 15.0
+    few_events: int = FEW_EVENTS
 
     @property
     def group(self) -> str:

@@ -320,7 +320,8 @@ def _shown(value: Any) -> bytes:
 
 
 def _dropped(batch: Sequence[Event], out: Sequence[Event], faults: Sequence[Fault]) -> int:
+    """Those whose fault is to be dropped are dropped, too."""
     if len(out) == len(batch) and not faults:
         return 0
-    alive = {id(event.origin) for event in out} | {id(fault.event.origin) for fault in faults}
-    return max(0, len(batch) - len(alive))
+    dealt_with = {id(fault.event.origin) for fault in faults if fault.policy in _POLICIES}
+    return max(0, len(batch) - len(dealt_with | {id(event.origin) for event in out}))

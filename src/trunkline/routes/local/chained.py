@@ -49,7 +49,7 @@ class Chained:
         if not ran.faults and len(ran.out) == len(events) and all(map(_became, events, ran.out)):
             return Made(list(zip(ran.out, nodes, strict=True)), [])
         self._entered.enter(events, nodes)
-        return self.settle(ran, len(events))
+        return self.settle(ran)
 
     def enter(self, events: list[Event], nodes: Sequence[Node], quiet: bool) -> list[Event]:
         """`quiet`: nothing is under way in this route."""
@@ -66,8 +66,7 @@ class Chained:
         self._entered.enter(entered, [node] * len(entered))
         return [event]
 
-    def settle(self, ran: Ran, came: int = 0) -> Made:
-        """`came`: how many events went into the run."""
+    def settle(self, ran: Ran) -> Made:
         if ran.upset:
             lost = len(self._entered)
             self._entered.fail(ran.upset)
@@ -75,6 +74,7 @@ class Chained:
             return Made([], [], failed=lost)
         letters = ran.faults_by(ErrorPolicy.DEAD_LETTER) if ran.faults else []
         told = Ran(ran.out + [fault.event for fault in letters], ran.faults) if letters else ran
+        came = len(self._entered)
         nodes = self._entered.settle(told, self._held() if self.remembers else ())
         failed = sum(fault.policy is ErrorPolicy.FAIL for fault in ran.faults)
         made = list(zip(ran.out, nodes, strict=False))
@@ -118,10 +118,15 @@ class Chained:
         return self.chain.held() + (self._others.chain.held() if self._others is not None else [])
 
     def _dropped(self, ran: Ran, came: int) -> int:
-        if self.remembers or (len(ran.out) == came and not ran.faults):
+        """Of so many that were in the chain: those that are not held, and of which nothing came but faults to be dropped."""
+        left = came - len(self._entered)
+        if len(ran.out) == left and not ran.faults and not self.remembers:
             return 0
-        alive = {id(event.origin) for event in ran.out} | {id(fault.event.origin) for fault in ran.faults}
-        return max(0, came - len(alive))
+        told = ran.out + [fault.event for fault in ran.faults if fault.policy is not ErrorPolicy.DROP]
+        dealt_with = {id(one) for event in told for one in event.entered or (event,)}
+        if self.remembers:
+            dealt_with -= {id(one) for event in self._held() for one in event.entered or (event,)}
+        return max(0, left - len(dealt_with))
 
 
 def _became(event: Event, out: Event) -> bool:

@@ -30,6 +30,7 @@ from trunkline.routes.chain import MAX_REASON, Ran
 from trunkline.routes.compile import CompiledRoute
 from trunkline.routes.ends import Sendable
 from trunkline.routes.event import Event
+from trunkline.routes.leaves import Leaves
 from trunkline.routes.live import LiveRoute
 from trunkline.routes.local.booking import Booking
 from trunkline.routes.local.burying import Dead, Undertaker
@@ -60,6 +61,7 @@ class Shop:
     threads: ThreadPoolExecutor
     keeper: Keeper | None
     undertaker: Undertaker
+    leaves: Leaves
 
 
 class Job(msgspec.Struct, frozen=True):
@@ -89,7 +91,8 @@ class Track:
         self._key = str(route.config.key)
         name = LaneName(route.hash, route.config.key, self.config.sender.plugin)
         self.book = Booking(self, line, name, sure, shop.clock, shop.undertaker)
-        self.lane = Lane(name, sender, self.book, shop.keeper if sure else None, shop.clock, shop.random)
+        keeper, leaves = (shop.keeper, None) if sure else (None, shop.leaves)
+        self.lane = Lane(name, sender, self.book, keeper, shop.clock, shop.random, leaves)
         self._jobs: deque[Job] = deque()
         self.gated = self._hurries = self._running = self._forgets = False
         self._timer: asyncio.TimerHandle | None = None
@@ -195,7 +198,7 @@ class Track:
                 job = self._jobs.popleft()
                 try:
                     ran = await loop.run_in_executor(self._shop.threads, self._begun(job))
-                    self._came_out(self.chained.settle(ran, len(job.events)), job)
+                    self._came_out(self.chained.settle(ran), job)
                 except Exception as error:
                     self._defect(error, job.nodes)
         finally:
@@ -206,7 +209,7 @@ class Track:
             if job.events and job.first is None and not self.remembers:
                 made = self.chained.straight(job.events, job.nodes)
             else:
-                made = self.chained.settle(self._begun(job)(), len(job.events))
+                made = self.chained.settle(self._begun(job)())
             self._came_out(made, job)
         except Exception as error:
             self._defect(error, job.nodes)
