@@ -46,6 +46,13 @@ def executors(spark: Spark) -> int:
     return len(context._jsc.sc().statusTracker().getExecutorInfos()) - 1
 
 
+def tasks_of_executors(spark: Spark) -> list[int]:
+    """How many tasks each has run."""
+    found = spark.session.sparkContext._jsc.sc().statusStore().executorList(False)
+    summaries = [found.apply(n) for n in range(found.size())]
+    return [one.totalTasks() for one in summaries if one.id() != "driver"]
+
+
 def python_without_trunkline(folder: Path) -> Path:
     """One that has everything installed that this one has, but Trunkline."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import sys
 from contextlib import closing
@@ -10,13 +11,13 @@ from typing import Any
 
 from kafka_topics import Topics
 from route_jobs import RouteJobs
-from spark_cluster import DRIVER_SETTINGS, executors
+from spark_cluster import DRIVER_SETTINGS, executors, tasks_of_executors
 from trunkline.core.config import SparkConfig
 from trunkline.core.jsoncodec import dumps
 from trunkline.pipeline.session import Spark, open_session
 from waiting import eventually
 
-RECORDS = 300
+RECORDS, ROUNDS = 300, 10
 
 
 def routes(brokers: str, prefix: str) -> dict[str, dict[str, Any]]:
@@ -34,12 +35,12 @@ def routes(brokers: str, prefix: str) -> dict[str, dict[str, Any]]:
     }
 
 
-def put_records(brokers: str, prefix: str) -> None:
-    with closing(Topics(brokers, prefix)) as topics:
-        for partition in (0, 1):
-            numbers = range(partition, RECORDS, 2)
-            records = (dumps({"kind": "alarm" if n % 3 == 0 else "note", "n": n}) for n in numbers)
-            topics.put("in", *records, partition=partition)
+def put_records(topics: Topics, begin: int, end: int) -> None:
+    """Even numbers to one partition, odd ones to the other."""
+    for partition in (0, 1):
+        numbers = (n for n in range(begin, end) if n % 2 == partition)
+        records = (dumps({"kind": "alarm" if n % 3 == 0 else "note", "n": n}) for n in numbers)
+        topics.put("in", *records, partition=partition)
 
 
 def imported_from(spark: Spark) -> list[str]:
@@ -53,13 +54,19 @@ def imported_from(spark: Spark) -> list[str]:
 
 def run(spark: Spark, dsn: str, folder: Path, brokers: str, prefix: str) -> dict[str, object]:
     eventually(lambda: executors(spark) == 2, 60)
-    with RouteJobs(spark, dsn, folder) as jobs:
+    with closing(Topics(brokers, prefix)) as topics, RouteJobs(spark, dsn, folder, few_events=0) as jobs:
         for id, route in routes(brokers, prefix).items():
             jobs.put(id, route["receiver"], route["sender"], *route.get("filterChain", ()), **_rest(route))
-        put_records(brokers, prefix)
-        eventually(lambda: jobs.events >= RECORDS, 90, jobs.failing)
+        for end in range(RECORDS // ROUNDS, RECORDS + 1, RECORDS // ROUNDS):
+            put_records(topics, end - RECORDS // ROUNDS, end)
+            eventually(functools.partial(_has_routed, jobs, end), 90, jobs.failing)
         sent = {id: count.sent for id, count in jobs.counts.items()}
-    return {"cores": spark.cores, "sent": sent, "imported_from": imported_from(spark)}
+    tasks = tasks_of_executors(spark)
+    return {"cores": spark.cores, "sent": sent, "tasks": tasks, "imported_from": imported_from(spark)}
+
+
+def _has_routed(jobs: RouteJobs, events: int) -> bool:
+    return jobs.events >= events
 
 
 def _rest(route: dict[str, Any]) -> dict[str, Any]:

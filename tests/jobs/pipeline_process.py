@@ -18,23 +18,32 @@ from trunkline.core.jsoncodec import dumps, loads
 from trunkline.routes.keys import HOUSE, RouteKey
 
 PARTITIONS = 2
-TABLE = "CREATE TABLE public.once (place bigserial, p int, n int)"
+TABLES = """
+CREATE TABLE public.once (place bigserial, p int, n int);
+CREATE TABLE public.joined (place bigserial, members jsonb);
+INSERT INTO queues.site (name) VALUES ('shop')
+"""
+_QUEUED = """
+SELECT convert_from(m.payload, 'UTF8')::jsonb FROM queues.sent_message m JOIN queues.ticket t USING (xid)
+ WHERE m.client = 'flow' ORDER BY t.ticket, m.id, m.nth
+"""
+_JOINED = "SELECT one FROM public.joined, jsonb_array_elements(members) WITH ORDINALITY AS m (one, nth) ORDER BY place, nth"
 _BEGINS, _ENDS = "this instance runs a receiver group", "this instance no longer runs a receiver group"
 
 
 class PipelineProcess:
     """May be started again and again; `close` when done."""
 
-    def __init__(self, folder: Path, dsn: str) -> None:
+    def __init__(self, folder: Path, dsn: str, **spark: Any) -> None:
         self.folder, self.runtime = folder, folder / "run"
         folder.mkdir()
-        config = {"site": "hub", "node": folder.name, "database": dsn, "runtime": str(self.runtime)}
+        config = {"site": "hub", "node": folder.name, "database": dsn, "runtime": str(self.runtime), "spark": spark}
         (folder / "config.yaml").write_text(yaml.safe_dump(config))
         self._log = (folder / "log").open("ab")
         self._process: subprocess.Popen[bytes] | None = None
 
-    def start(self) -> None:
-        words = ["pipeline", "run", "--fast-start", "--config", str(self.folder / "config.yaml")]
+    def start(self, *options: str) -> None:
+        words = ["pipeline", "run", "--fast-start", "--config", str(self.folder / "config.yaml"), *options]
         self._process = subprocess.Popen(
             [sys.executable, "-m", "trunkline.cli.main", *words],
             stdin=subprocess.DEVNULL, stdout=self._log, stderr=self._log, cwd=self.folder,
@@ -70,19 +79,24 @@ class PipelineProcess:
 
 
 class Flow:
-    """Numbered records of a topic with two partitions, through two routes: effectively once into a table, and at least once
-    into a topic of as many partitions."""
+    """Numbered records of a topic with two partitions, through four routes: effectively once into a table, into a queue and,
+    several joined to one, into another table; and at least once into a topic of as many partitions."""
 
     def __init__(self, dsn: str, topics: Topics) -> None:
         self.dsn, self.topics, self.sent = dsn, topics, 0
         topics.create("in", "out", partitions=PARTITIONS)
         with psycopg.connect(dsn) as conn:
-            conn.execute(TABLE)
+            conn.execute(TABLES)
         columns = {"p": "{payload.p}", "n": "{payload.n}"}
         out = {"brokers": topics.bootstrap, "topic": topics.name("out"), "partitionPath": "payload.p"}
         with RouteNode(dsn) as node:
             table = {"plugin": "postgres", "config": {"table": "public.once", "columns": columns}}
+            queue = {"plugin": "queue", "config": {"client": "flow", "destinations": ["shop"]}}
+            joined = {"plugin": "postgres", "config": {"table": "public.joined", "columns": {"members": "{payload}"}}}
+            batch = {"plugin": "batch", "config": {"batchSize": 7, "timeoutMs": 200}}
             self._put(node, "once", table, deliveryMode="effectively_once")
+            self._put(node, "queued", queue, deliveryMode="effectively_once")
+            self._put(node, "joined", joined, filterChain=[batch], deliveryMode="effectively_once")
             self._put(node, "often", {"plugin": "kafka", "config": out})
 
     def _put(self, node: RouteNode, id: str, sender: dict[str, Any], **more: Any) -> None:
@@ -112,14 +126,20 @@ class Flow:
         return self.count("SELECT sum(moves) + (SELECT count(*) FROM pipeline.job_plan) FROM pipeline.job")
 
     def is_done(self) -> bool:
-        return self.passed() == self.in_table() == PARTITIONS * self.sent and not self.count("SELECT count(*) FROM routes.lane")
+        there = (self.passed(), self.in_table(), self.count(f"SELECT count(*) FROM ({_QUEUED}) AS q"), self._joined())
+        return set(there) == {PARTITIONS * self.sent} and not self.count("SELECT count(*) FROM routes.lane")
+
+    def _joined(self) -> int:
+        return self.count("SELECT sum(jsonb_array_length(members)) FROM public.joined")
 
     def require_end(self) -> None:
         """Nothing lost, order kept, nothing doubled but where it may be."""
         with psycopg.connect(self.dsn) as conn:
-            rows = conn.execute("SELECT p, n FROM public.once ORDER BY place").fetchall()
+            once = conn.execute("SELECT p, n FROM public.once ORDER BY place").fetchall()
+            queued, joined = ([(one["p"], one["n"]) for (one,) in conn.execute(query)] for query in (_QUEUED, _JOINED))
         for p in range(PARTITIONS):
-            assert [n for of, n in rows if of == p] == list(range(self.sent))
+            for way, rows in {"once": once, "queued": queued, "joined": joined}.items():
+                assert [n for of, n in rows if of == p] == list(range(self.sent)), way
             self._require_topic(p)
 
     def _require_topic(self, p: int) -> None:
