@@ -19,6 +19,7 @@ from trunkline.pipeline.jobs.deliver import Delivery, Loop, Senders
 from trunkline.pipeline.jobs.loaded import Loaded, LoadedRoute
 from trunkline.pipeline.jobs.settings import JobSettings
 from trunkline.pipeline.jobs.stage import Item, Unsent
+from trunkline.routes import leaves
 from trunkline.routes.ends import Sendable
 from trunkline.routes.groups import Group
 from trunkline.routes.senders.http import Request
@@ -107,7 +108,7 @@ def ids(items: Sequence[Item]) -> list[str]:
 def test_what_nobody_keeps_does_not_wait_call_after_call_for_a_sender_that_is_away(
     senders: Senders, server: Slow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(deliver, "HOLDS_UP", 0.3)
+    monkeypatch.setattr(leaves, "HOLDS_UP", 0.3)
     of = made(senders, "f", to_http(server.port))
     calls = [requests(of, server.port, *range(100 * n, 100 * n + 4)) for n in range(10)]
     sent, unsent = delivered(Delivery(senders), *calls)
@@ -118,8 +119,8 @@ def test_what_nobody_keeps_does_not_wait_call_after_call_for_a_sender_that_is_aw
 
 
 def test_a_sender_that_is_back_is_asked_after_a_while(senders: Senders, server: Slow, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(deliver, "HOLDS_UP", 0.3)
-    monkeypatch.setattr(deliver, "FIRST_LEAVE", 0.1)
+    monkeypatch.setattr(leaves, "HOLDS_UP", 0.3)
+    monkeypatch.setattr(leaves, "FIRST_LEAVE", 0.1)
     of = made(senders, "f", to_http(server.port))
     assert delivered(Delivery(senders), requests(of, server.port, 1))[0] == []
     server.answers_after = 0.0
@@ -142,7 +143,7 @@ async def closed(server: Slow) -> None:
 def test_routes_whose_messages_are_kept_are_tried_also_when_others_are_left_out(
     senders: Senders, server: Slow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(deliver, "HOLDS_UP", 0.3)
+    monkeypatch.setattr(leaves, "HOLDS_UP", 0.3)
     loose, sure = (made(senders, mode[0], to_http(server.port), mode) for mode in ("fire_and_forget", "at_least_once"))
     assert loose.sender == sure.sender
     delivered(Delivery(senders), requests(loose, server.port, 1))

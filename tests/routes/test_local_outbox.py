@@ -15,10 +15,11 @@ from hypothesis import strategies as st
 
 from running_routes import AWAY, TENANT, Bench, Named, bench, here, outcomes, pool_of, raising_filter, until
 from trunkline.core.errors import Invalid
+from trunkline.routes import leaves
 from trunkline.routes.compile import compile_route
 from trunkline.routes.ends import Sendable, Undelivered
 from trunkline.routes.event import Event
-from trunkline.routes.local import draining
+from trunkline.routes.local import draining, lane
 from trunkline.routes.local.deadletters import DeadLetters, NoSuchLetter
 from trunkline.routes.local.outbox import Drained, Outbox
 from trunkline.routes.model import parse_routes
@@ -350,6 +351,50 @@ async def test_fire_and_forget_is_done_when_it_is_handed_over(site: str) -> None
         assert counts is not None
         await until(lambda: counts.failed == 1)
         assert (waiting(site), letters(site)) == ([], [])
+
+
+async def test_what_nobody_keeps_holds_no_other_route_up_for_a_sender_that_is_away(
+    site: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lane, "FULL", 10)
+    monkeypatch.setattr(lane, "SEND_SECONDS", 0.5)
+    monkeypatch.setattr(leaves, "HOLDS_UP", 0.2)
+    monkeypatch.setattr(leaves, "FIRST_LEAVE", 1000.0)
+    monkeypatch.setattr(leaves, "LONGEST_LEAVE", 1000.0)
+    async with kept(site) as at:
+        loose = await at.add("loose", deliveryMode="fire_and_forget", sender=sink("hangs"))
+        await at.add("sure")
+        hangs = at.shop.sink("hangs")
+        hangs.gate = asyncio.Event()
+        for n in range(0, 2_000, 20):
+            assert outcomes(await at.shop.tap().pour(*range(n, n + 20))) == [Outcome.ACKED] * 20
+        assert at.shop.sink().got == list(range(2_000))
+        counts = at.runner.counts(loose)
+        assert counts is not None
+        await until(lambda: counts.failed == 2_000)
+        assert hangs.calls == 1, "after it that was known"
+
+
+async def test_what_nobody_keeps_goes_to_a_sender_that_is_back(site: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lane, "SEND_SECONDS", 0.2)
+    monkeypatch.setattr(leaves, "HOLDS_UP", 0.1)
+    monkeypatch.setattr(leaves, "FIRST_LEAVE", 0.1)
+    async with kept(site) as at:
+        loose = await at.add("loose", deliveryMode="fire_and_forget")
+        at.shop.sink().gate = gate = asyncio.Event()
+        await at.shop.tap().pour("lost")
+        counts = at.runner.counts(loose)
+        assert counts is not None
+        await until(lambda: counts.failed == 1)
+        gate.set()
+
+        async def arrives() -> bool:
+            await at.shop.tap().pour("again")
+            return bool(counts.sent)
+
+        await until(arrives)
+        await at.shop.tap().pour(1, 2, 3)
+        await until(lambda: at.shop.sink().got[-3:] == [1, 2, 3])
 
 
 async def test_effectively_once_says_so_to_its_sender_and_needs_one_that_can(site: str) -> None:

@@ -5,9 +5,8 @@ D2  When a message of a route could not be sent now, what comes behind it in tha
 D3  A sender that can take many messages without being asked about each (`SenderPlugin.bulk`) is given them so; all others run
     on an event loop of this process, as they do at a node.
 D4  A sender that raises has not sent anything of that call: another try may help, unless it says otherwise.
-D5  Messages that nobody keeps (`fire_and_forget`) do not wait for a sender that is away: one that takes its time and sends
-    nothing of a call, or has no time left for all of it, gets no more of them in this batch, and none for a while, which grows.
-    They count as failed. One that fails at once holds nobody up, and is asked on.
+D5  Messages that nobody keeps (`fire_and_forget`) do not wait for a sender that is away (`trunkline.routes.leaves`): it gets no
+    more of them in this batch, and none for a while. They count as failed.
 """
 
 from __future__ import annotations
@@ -24,13 +23,13 @@ from typing import Any, TypeVar
 import psycopg
 from psycopg_pool import AsyncConnectionPool
 
-from trunkline.core.backoff import Backoff
 from trunkline.core.clock import SystemClock
 from trunkline.core.errors import Retryable, TrunklineError
 from trunkline.pipeline.jobs.settings import JobSettings
 from trunkline.pipeline.jobs.stage import Item, Unsent
 from trunkline.routes.ends import Bulk, Give, Pool, Sending, Undelivered
 from trunkline.routes.keys import Tenant
+from trunkline.routes.leaves import LEFT_OUT, PROBE_SECONDS, Leaves
 from trunkline.routes.local.here import Here
 from trunkline.routes.local.lane import BEHIND
 from trunkline.routes.local.opening import Opening
@@ -43,11 +42,6 @@ CONNECTIONS = 4
 UNDER_WAY = 4  # calls of one sender that may wait: tasks are not faster than their senders
 SEND_SECONDS = 30.0
 REST_SECONDS = 2.0
-PROBE_SECONDS = 10.0  # of a call that only has to find out whether a sender is back
-HOLDS_UP = 1.0  # seconds of a call that sent nothing
-USED_UP = 0.8  # of the time of a call
-FIRST_LEAVE, LONGEST_LEAVE = 2.0, 60.0
-LEFT_OUT = Undelivered("its sender is away, and was not asked", again=True)
 
 T = TypeVar("T")
 
@@ -91,29 +85,6 @@ class _NoHooks:
         raise NotImplementedError("a sender takes nothing")
 
 
-class Leaves:
-    """Which senders are not asked for a while (D5)."""
-
-    def __init__(self) -> None:
-        self._pauses: dict[PluginKey, Backoff] = {}
-        self._until: dict[PluginKey, float] = {}
-
-    def on(self, key: PluginKey) -> bool:
-        return time.monotonic() < self._until.get(key, 0.0)
-
-    def began(self, key: PluginKey) -> bool:
-        """Also of one that is over: whether the sender is back is not known yet."""
-        return key in self._until
-
-    def begin(self, key: PluginKey) -> None:
-        pause = self._pauses.setdefault(key, Backoff(FIRST_LEAVE, LONGEST_LEAVE, random.random))
-        self._until[key] = time.monotonic() + pause.after_failure()
-
-    def end(self, key: PluginKey) -> None:
-        self._pauses.pop(key, None)
-        self._until.pop(key, None)
-
-
 class Senders:
     """Those that are open in this process, by what they are; the one that was used longest ago is closed when there are too
     many."""
@@ -127,7 +98,7 @@ class Senders:
         self._open: dict[PluginKey, Sending] = {}
         self._bulk: dict[PluginKey, Bulk] = {}
         self._closed = False
-        self.leaves = Leaves()
+        self.leaves = Leaves(SystemClock(), random.random)
 
     def bulk(self, item: Item) -> Bulk:
         key = item.route.sender
@@ -308,16 +279,12 @@ class Delivery:
                 self._unsent.append(Unsent(item, why))
                 if why.again and item.route.sure:
                     self._stopped.add(item.route.hash)
-        self._fared(key, answers, took, USED_UP * seconds)
+        self._fared(key, answers, took, seconds)
 
-    def _fared(self, key: PluginKey, answers: Sequence[Undelivered | None], took: float, late: float = math.inf) -> None:
-        """D5. A message that is refused for good was heard, too."""
-        heard = sum(1 for why in answers if why is None or not why.again)
-        if (took >= late and heard < len(answers)) or (took >= HOLDS_UP and not heard):
+    def _fared(self, key: PluginKey, answers: Sequence[Undelivered | None], took: float, seconds: float = math.inf) -> None:
+        """D5"""
+        if self._senders.leaves.fared(key, answers, took, seconds):
             self._away.add(key)
-            self._senders.leaves.begin(key)
-        elif heard:
-            self._senders.leaves.end(key)
 
 
 _kept: dict[tuple[str, str], Senders] = {}

@@ -8,6 +8,8 @@ L3  A message is done when it is sent, or when its row is committed. While there
 L4  A sender that does not answer is not waited for longer than half of the time its source still waits: so what is kept
     instead is done in time.
 L5  What a sender raises and did not mean as an answer is a defect: its messages are nacked at once.
+L6  Messages that nobody waits for or keeps hold their receiver up no longer than a sender that is away needs to show it
+    (`trunkline.routes.leaves`): what waits then is gone, and so is what comes until it is back.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ from trunkline.core.errors import Retryable, Terminal
 from trunkline.net.tasks import Tasks
 from trunkline.routes.chain import MAX_REASON
 from trunkline.routes.ends import Undelivered
+from trunkline.routes.leaves import LEFT_OUT, PROBE_SECONDS, Leaves
 from trunkline.routes.local.keeping import Keeper, Kept, LaneName
 from trunkline.routes.local.sending import AT_ONCE, Answers, Offer, Sender
 from trunkline.routes.local.slots import Item, Pending
@@ -60,14 +63,15 @@ class Book(Protocol):
 
 class Lane:
     """`only_appends`: it has messages in the outbox, as far as is known; `drained`: perhaps no longer. `keeper`: none where
-    nothing is kept: messages that fail are given back to their source."""
+    nothing is kept: messages that fail are given back to their source. `leaves`: none if somebody waits for its messages."""
 
     def __init__(
-        self, name: LaneName, sender: Sender, book: Book, keeper: Keeper | None, clock: Clock, random: Callable[[], float]
-    ) -> None:
+        self, name: LaneName, sender: Sender, book: Book, keeper: Keeper | None, clock: Clock, random: Callable[[], float],
+        leaves: Leaves | None = None,
+    ) -> None:  # fmt: skip
         self.name, self.sender = name, sender
         self.only_appends = self.drained = False
-        self._book, self._keeper, self._clock = book, keeper, clock
+        self._book, self._keeper, self._clock, self._leaves = book, keeper, clock, leaves
         self._backoff = Backoff(0.05, 1.0, random)
         self._waiting: deque[Item] = deque()
         self._full = self._working = False
@@ -88,6 +92,9 @@ class Lane:
         return not self._waiting and not self._working
 
     def put(self, items: Sequence[Item]) -> None:
+        if self._left_out():
+            self._book.failed(items, LEFT_OUT.reason)
+            return
         self._waiting.extend(items)
         if not self._full and len(self._waiting) > FULL:
             self._full = True
@@ -132,6 +139,11 @@ class Lane:
         else:
             self._offer(items)
 
+    def _left_out(self) -> bool:
+        """Also what comes while one call finds out whether the sender is back."""
+        leaves, key = self._leaves, self.sender.key
+        return leaves is not None and (leaves.on(key) or (self._working and leaves.began(key)))
+
     def _rest(self) -> None:
         self._working, self._offered = False, None
         if self._rested is not None:
@@ -139,10 +151,14 @@ class Lane:
             self._rested = None
 
     def _offer(self, items: list[Item]) -> None:
+        began, seconds = self._clock.monotonic(), self._limit(items[0])
+
         def answered(answers: Answers | Exception) -> None:
+            if self._leaves is not None and not isinstance(answers, Exception):
+                self._leaves.fared(self.sender.key, answers, self._clock.monotonic() - began, seconds)
             self._answered(items, answers)
 
-        self._offered = Offer([item.sendable for item in items], self._limit(items[0]), answered)
+        self._offered = Offer([item.sendable for item in items], seconds, answered)
         self.sender.offer(self._offered)
 
     def _answered(self, items: list[Item], answers: Answers | Exception) -> None:
@@ -161,6 +177,9 @@ class Lane:
     def _past(self, items: list[Item]) -> None:
         for _ in items:
             self._waiting.popleft()
+        if self._leaves is not None and self._leaves.on(self.sender.key):
+            self._book.failed(list(self._waiting), LEFT_OUT.reason)
+            self._waiting.clear()
         self._go_on()
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
@@ -197,6 +216,8 @@ class Lane:
         self.drained = True
 
     def _limit(self, first: Item) -> float:
+        if self._leaves is not None and self._leaves.began(self.sender.key):
+            return PROBE_SECONDS
         if self._keeper is None:
             return SEND_SECONDS
         return max(LEAST_SECONDS, min(SEND_SECONDS, (first.until - self._clock.monotonic()) / 2))

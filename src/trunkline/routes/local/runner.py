@@ -29,6 +29,7 @@ from trunkline.net.tasks import Tasks
 from trunkline.routes.ends import Receiving, Sending, Watch
 from trunkline.routes.event import Event
 from trunkline.routes.groups import Group
+from trunkline.routes.leaves import Leaves
 from trunkline.routes.live import LiveRoute
 from trunkline.routes.local.burying import Undertaker
 from trunkline.routes.local.counts import ReceiverStatus, RouteCounts, SenderStatus
@@ -72,7 +73,8 @@ class LocalRunner:
         self._lines: Opened[Line] = Opened(self._open_line, _close_line, self._tasks)
         self._senders: Opened[Sender] = Opened(self._open_sender, _close_sender, self._tasks)
         threads = ThreadPoolExecutor(CHAINS_AT_ONCE, thread_name_prefix="filters")
-        self._shop = Shop(here.clock, here.random, threads, outbox, Undertaker(outbox, here.random))
+        leaves = Leaves(here.clock, here.random)
+        self._shop = Shop(here.clock, here.random, threads, outbox, Undertaker(outbox, here.random), leaves)
         self._placing = Placing(here, alive, self._prepare)
         self._ingest = Ingest(here, alive, self._placing, quotas) if outbox is not None and alive is not None else None
         self._outbox = outbox
