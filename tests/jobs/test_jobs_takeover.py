@@ -13,12 +13,16 @@ from pipeline_process import PARTITIONS, Flow, PipelineProcess
 from kafka_topics import Topics
 from waiting import eventually
 
+# The goal is 10, which the benchmark measures; a machine that does three other things is slower.
+TAKEOVER_SECONDS = 30.0
+
 log = structlog.get_logger(__name__)
 
 
 @pytest.fixture
 def pair(site: str, tmp_path: Path) -> Iterator[list[PipelineProcess]]:
-    made = [PipelineProcess(tmp_path / name, site) for name in ("one", "two")]
+    """One of them routes in tasks only."""
+    made = [PipelineProcess(tmp_path / "one", site), PipelineProcess(tmp_path / "two", site, few_events=0)]
     yield made
     for one in made:
         one.close()
@@ -43,7 +47,7 @@ def test_a_group_runs_on_exactly_one_pipeline_and_on_the_other_after_a_kill(
     holder.kill()
     killed_at = time.monotonic()
     flow.send(100)
-    eventually(lambda: flow.passed() == PARTITIONS * 500, 60, standby.log)
+    eventually(lambda: flow.passed() == PARTITIONS * 500, TAKEOVER_SECONDS, standby.log)
     log.info("routed on after the kill", seconds=round(time.monotonic() - killed_at, 1))
     eventually(flow.is_done, 60, standby.log)
     assert standby.runs_its_group()
