@@ -11,7 +11,7 @@ from typing import Protocol
 import pytest
 
 from trunkline.routes.keys import Tenant
-from trunkline.routes.sync.base import Ack, Delta, Operation
+from trunkline.routes.sync.base import Ack, Answer, Delta, Operation
 from trunkline.routes.sync.carrier import Channel
 from trunkline.routes.sync.syncer import Syncer
 
@@ -73,8 +73,9 @@ class Ear:
     def on_ack(self, ack: Ack) -> None:
         self.acks.append(ack)
 
-    async def on_gap(self) -> None:
+    async def on_gap(self, answer: Answer) -> None:
         self.gaps += 1
+        answer("")
 
     async def start(self) -> None:
         await self.syncer.start(self.on_delta, self.on_ack, self.on_gap)

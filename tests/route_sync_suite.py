@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 from route_ears import MINE, Between, Ear, Served, joined, listening, new_session, until
 from trunkline.core.errors import Retryable
 from trunkline.routes.keys import HOUSE, Tenant
-from trunkline.routes.sync.base import Ack, Delta, Item, Operation
+from trunkline.routes.sync.base import Ack, Answer, Delta, Item, Operation
 from trunkline.routes.sync.carrier import Channel
 from trunkline.routes.sync.syncer import Syncer
 from trunkline.routes.sync.waiting import MANY
@@ -133,11 +133,29 @@ class SyncSuite:
             }
             assert [(ear.gaps, ear.deltas) for ear in ears] == [(1, []), (2, []), (2, [])]
 
+    async def test_a_look_at_everything_is_acked_when_it_is_done_with_what_was_refused(self, channel: Between) -> None:
+        class Slow(Ear):
+            answer: Answer
+
+            async def on_gap(self, answer: Answer) -> None:
+                self.gaps, self.answer = self.gaps + 1, answer
+
+        first, slow = Ear(channel.syncer("i1")), Slow(channel.syncer("i2"))
+        async with listening(first, slow):
+            session = first.publish(*[f"r{n}" for n in range(MANY + 1)])
+            await until(lambda: slow.gaps == 2)
+            slow.publish("after")
+            await until(lambda: first.deltas)
+            assert first.acks == []
+            slow.answer("r7: it is broken")
+            await until(lambda: first.acks)
+            assert first.acks == [Ack(session, "i2", 0, "r7: it is broken", Operation.ALL)]
+
     async def test_a_gap_is_told_when_it_starts_and_deltas_that_come_meanwhile_are_heard(self, channel: Between) -> None:
         first = Ear(channel.syncer("i1"))
 
         class Slow(Ear):
-            async def on_gap(self) -> None:
+            async def on_gap(self, answer: Answer) -> None:
                 first.publish("meanwhile")
                 await until(lambda: self.syncer.counts.heard)
                 assert self.deltas == []
@@ -200,10 +218,11 @@ class SyncSuite:
 
     async def test_a_gap_whose_callback_raises_is_told_again(self, channel: Between) -> None:
         class Unlucky(Ear):
-            async def on_gap(self) -> None:
-                await super().on_gap()
+            async def on_gap(self, answer: Answer) -> None:
+                self.gaps += 1
                 if self.gaps == 2:
                     raise RuntimeError("the storage is away")
+                answer("")
 
         first, unlucky = Ear(channel.syncer("i1")), Unlucky(channel.syncer("i2"))
         with capture_logs():
@@ -247,7 +266,7 @@ class SyncSuite:
 
     async def test_a_start_whose_first_look_fails_leaves_nothing_behind(self, channel: Between) -> None:
         class Unlucky(Ear):
-            async def on_gap(self) -> None:
+            async def on_gap(self, answer: Answer) -> None:
                 raise Retryable("storage", "away", "wait")
 
         before = asyncio.all_tasks()

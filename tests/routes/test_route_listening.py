@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 
 from route_ears import Ear, listening, until
 from trunkline.core.clock import ManualClock
-from trunkline.routes.sync.base import Ack, Delta, Operation
+from trunkline.routes.sync.base import Ack, Answer, Delta, Operation
 from trunkline.routes.sync.postgres import MOST_BYTES, SWEEP_SECONDS, PostgresCarrier, PostgresSyncer, packed
 from trunkline.routes.sync.waiting import Load
 
@@ -46,8 +46,8 @@ class Reader(Ear):
         self.dsn, self.known = dsn, set[int]()
         self.while_reading: list[int] = []
 
-    async def on_gap(self) -> None:
-        await super().on_gap()
+    async def on_gap(self, answer: Answer) -> None:
+        await super().on_gap(answer)
         found = {row[0] for row in run(self.dsn, "SELECT n FROM numbers WHERE n > %s", max(self.known, default=0))}
         for number in self.while_reading:
             write(self.dsn, number)

@@ -15,11 +15,12 @@ from trunkline.core.clock import ManualClock
 from trunkline.core.errors import Invalid, Retryable
 from trunkline.routes.live import LiveRoute, LiveRoutes
 from trunkline.routes.looking import Looks
-from trunkline.routes.manager import Status, rests_outside
+from trunkline.routes.manager import GAP_SECONDS, Status, rests_outside
 from trunkline.routes.repair import Pace, Repairs
 from trunkline.routes.storage.base import Body, Conflict, Put, Remove, RouteConfig
 from trunkline.routes.storage.memory import MemoryStorage
 from trunkline.routes.sync.base import Delta, Item, Operation
+from trunkline.routes.sync.waiting import MANY
 from trunkline.routes.table import Kind
 
 I1, I2, I3 = "i1", "i2", "i3"
@@ -263,6 +264,25 @@ async def test_m5_after_a_gap_the_whole_table_is_compared(site: Site) -> None:
     site.hub.mend()
     await site.agrees()
     assert live_everywhere(site) == {h(): 1}
+
+
+async def test_m2_a_change_of_very_many_is_acked_when_it_was_looked_at_with_what_was_refused() -> None:
+    async with site_of(I1, I2) as site:
+        one, two = site.instances[I1].manager, site.instances[I2]
+        two.runner.broken |= {h("old"), h("bad")}
+        await one.add(TENANT, route("old"), "old")
+        await until(lambda: two.manager.table.refused)
+        two.runner.gates[h("bad")] = asyncio.Event()
+        puts = [Put(key(f"r{n}"), h(), route()) for n in range(MANY)]
+        changed = await one.change([*puts, Put(key("sad"), h("bad"), route("bad"))])
+        await until(lambda: len(two.manager.table.ids) == MANY)
+        outcome = await one.everywhere(changed.session, 2 * GAP_SECONDS)
+        assert outcome is not None
+        assert outcome.missing == (I2,)
+        two.runner.gates[h("bad")].set()
+        outcome = await one.everywhere(changed.session, 30)
+        assert outcome is not None
+        assert outcome.refused == {I2: "myorg/myapp/sad: ConnectionError: the broker is away"}
 
 
 async def test_m4_an_instance_that_cannot_load_leaves_nothing_running(site: Site) -> None:

@@ -30,9 +30,10 @@ from trunkline.routes.awaited import Awaited, Outcome
 from trunkline.routes.keys import RouteKey, Tenant
 from trunkline.routes.live import RELOADED, START_SECONDS, Compile, LiveRoute, LiveRoutes, Rests, Runner
 from trunkline.routes.looking import Looked, Looks
+from trunkline.routes.refusals import Refusals
 from trunkline.routes.repair import USUAL_PACE, Pace, Repaired, Repairs
 from trunkline.routes.storage.base import Body, Change, Put, Remove, RouteConfig, Storage
-from trunkline.routes.sync.base import Ack, Delta, DeltaSyncer, Item, OnDelta, Operation
+from trunkline.routes.sync.base import Ack, Answer, Delta, DeltaSyncer, Item, OnDelta, Operation
 from trunkline.routes.sync.waiting import MANY
 from trunkline.routes.table import Table
 
@@ -110,6 +111,8 @@ class RoutingTableManager:
         self._looks = Looks(storage, self._live)
         self.repairs = Repairs(storage, self._live, self._looks, clock, random, pace)
         self.awaited, self.acked = Awaited(), Acked()
+        self._refusals = Refusals(self._live.table)
+        self._loading: list[Answer] = []
         self._waiting: dict[str, asyncio.Event] = {}
         self.ready = False
         self._stopping = False
@@ -134,6 +137,9 @@ class RoutingTableManager:
             await self.stop()
             raise
         self.ready = True
+        self._refusals.untold()
+        for answer in self._loading:
+            answer("")
         self._tasks.spawn(self.repairs.run(), name="routes: repairs")
 
     async def stop(self) -> None:
@@ -272,6 +278,7 @@ class RoutingTableManager:
         if self._stopping:
             return
         self._mend(looked)
+        self._refusals.told(key)
         reason = str(looked.failure) if looked.failure else looked.brought.reason
         self._syncer.ack(Ack.of(delta, self.instance, self.status(key).revision, reason))
 
@@ -287,19 +294,21 @@ class RoutingTableManager:
         if self.awaited.hear(ack) and (waiting := self._waiting.get(ack.session)):
             waiting.set()
 
-    async def _on_gap(self) -> None:
+    async def _on_gap(self, answer: Answer) -> None:
         """Before it is ready the whole table is about to be loaded anyway."""
         if not self.ready:
+            self._loading.append(answer)
             return
         failed: list[Exception] = []
-        repair = self._tasks.spawn(self._after_gap(failed), name="routes: after a gap")
+        repair = self._tasks.spawn(self._after_gap(failed, answer), name="routes: after a gap")
         await asyncio.wait([repair], timeout=GAP_SECONDS)
         if failed:
             raise failed[0]
 
-    async def _after_gap(self, failed: list[Exception]) -> None:
+    async def _after_gap(self, failed: list[Exception], answer: Answer) -> None:
         try:
             await self.repair()
+            answer(self._refusals.untold())
         except Exception as error:
             self.repairs.soon()
             failed.append(error)

@@ -7,7 +7,8 @@
     D4  On every connect, the first one too, `on_gap` is called once this instance listens: deltas may have been missed, and
         who now reads all that is newer than its own has missed nothing (H41).
     D5  Whatever waits is bounded. Deltas beyond a bound become one word, *look at everything*, which the others hear as
-        `on_gap`; when that returns without an error, the syncer acks it.
+        `on_gap`. When they have looked they say so (`Answer`), with the reason if they refused something: that is the ack.
+        If `on_gap` raises it is called again.
     D6  What is on the channel and cannot be read is ignored and counted. A callback that raises is logged and counted, and
         the next one is called.
 
@@ -68,7 +69,8 @@ class Ack(msgspec.Struct, frozen=True):
 
 OnDelta = Callable[[Delta], Awaitable[None]]
 OnAck = Callable[[Ack], None]
-OnGap = Callable[[], Awaitable[None]]
+Answer = Callable[[str], None]
+OnGap = Callable[[Answer], Awaitable[None]]
 
 
 class DeltaSyncer(Protocol):

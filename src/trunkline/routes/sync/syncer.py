@@ -58,7 +58,7 @@ class Syncer:
         self._tasks.spawn(self._listen(listens), f"deltas-heard {self._instance}")
         try:
             await listens
-            await on_gap()
+            await on_gap(lambda _: None)
         except BaseException:
             await self._end()
             raise
@@ -160,10 +160,12 @@ class Syncer:
 
     async def _look_at_everything(self, delta: Delta) -> bool:
         self.counts.gaps += 1
-        done = await self._done(self._on_gap(), "a gap")
-        if done and delta.session:
-            self.ack(Ack.of(delta, self._instance, 0))
-        return done
+
+        def answer(reason: str) -> None:
+            if delta.session:
+                self.ack(Ack.of(delta, self._instance, 0, reason))
+
+        return await self._done(self._on_gap(answer), "a gap")
 
     async def _done(self, call: Awaitable[None], what: str) -> bool:
         try:
