@@ -108,6 +108,27 @@ def test_a_pattern_of_a_schema_cannot_hold_a_node_up(schema: Any, reasons: list[
     assert [reason[: len(wanted)] for reason, wanted in zip(told, reasons, strict=True)] == reasons
 
 
+def many_of_many(depth: int) -> dict[str, Any]:
+    parts = {f"a{n}": {"allOf": [{"$ref": f"#/$defs/a{n + 1}"}] * 2} for n in range(depth)}
+    return {"$defs": {**parts, f"a{depth}": {}}, "items": {"$ref": "#/$defs/a0"}}
+
+
+@pytest.mark.timeout(60)
+def test_a_schema_that_asks_for_too_much_is_given_up_and_the_next_events_sooner() -> None:
+    told = refusals(many_of_many(60), *[[1]] * 40, [])
+    assert [told[0], told[1], told[39]] == [f"payload.v: to check it takes more than {s} s" for s in (0.5, 0.25, 0.002)]
+    assert len(told) == 40
+    with pytest.raises(ValidationError, match=r"schema: to check null takes more than 0\.5 s"):
+        ValidateConfig.model_validate({"schema": {**many_of_many(60), "$ref": "#/$defs/a0"}})
+
+
+@pytest.mark.timeout(30)
+def test_that_items_are_unique_is_known_at_once() -> None:
+    unique = {"uniqueItems": True}
+    assert refusals(unique, [{"n": n, "of": [n]} for n in range(50_000)], [1, True, "1", None, [], {}, [0], [False]]) == []
+    assert len(refusals(unique, [1, 1.0], [[True], [True]], [{"a": [1], "b": 2}, {"b": 2, "a": [1]}])) == 3
+
+
 @pytest.mark.timeout(30)
 def test_patterns_of_properties_cannot_hold_a_node_up() -> None:
     schema = {"patternProperties": {HANGS: {"type": "integer"}, "^x": True}, "properties": {"p": True}}

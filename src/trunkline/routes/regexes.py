@@ -15,19 +15,15 @@ from typing import Any, Final
 from re2 import _re2  # type: ignore[import-untyped]
 
 from trunkline.core.errors import Invalid
+from trunkline.routes.patience import TooSlow
 
 MAX_MEMORY: Final = 1 << 20  # bytes, for what one regex remembers of the states it went through
 MAX_PROGRAM: Final = 2_000  # steps: where a regex has too many states to remember, each character costs as many
-SECONDS: Final = 0.5  # for all finds in one text: each may look at all that is left of it
 _ANYWHERE = _re2.RE2.Anchor.UNANCHORED
 _NOT_IN_RE2: Final = ("invalid perl operator: (?", "invalid escape sequence")
 
 Spans = list[tuple[int, int]]
 """Of the find and of each of its groups, in bytes; -1 for a group that found nothing."""
-
-
-class TooSlow(Exception):
-    """Finding all takes too long."""
 
 
 class Regex:
@@ -44,9 +40,10 @@ class Regex:
         begin, end = self._match(_ANYWHERE, text, 0, len(text))[0]
         return text[begin:end] if end > begin else b""
 
-    def all(self, text: bytes) -> Iterator[Spans]:
-        """From left to right; an empty find right after another is none. Raises `TooSlow`."""
-        at, end, last, until = 0, len(text), -1, time.monotonic() + SECONDS
+    def all(self, text: bytes, until: float) -> Iterator[Spans]:
+        """From left to right; an empty find right after another is none. Raises `TooSlow`: each may look at all that is left.
+        `until`: by the monotonic clock."""
+        at, end, last = 0, len(text), -1
         while at <= end:
             spans: Spans = self._match(_ANYWHERE, text, at, end)
             begin, after = spans[0]

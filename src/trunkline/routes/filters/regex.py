@@ -18,8 +18,9 @@ from trunkline.routes.fields import EventPath, RouteModel, checked, validated
 from trunkline.routes.filters.change import TargetPath, Unusable, changing, json_bytes, target
 from trunkline.routes.filters.kinds import mismatch
 from trunkline.routes.paths import event_path
+from trunkline.routes.patience import Patience, TooSlow
 from trunkline.routes.plugin import Around, Filter, FilterPlugin
-from trunkline.routes.regexes import SECONDS, Regex, TooSlow, check_regex, encoded
+from trunkline.routes.regexes import Regex, check_regex, encoded
 
 Pieces = list[str | int]
 """Texts, and numbers of groups."""
@@ -50,7 +51,8 @@ class RegexConfig(RouteModel):
 
 def compile_regex(config: RegexConfig, around: Around) -> Filter:
     code, path, regex = Code(), event_path(config.from_path), Regex(config.regex)
-    result = regex.first if config.replace_all_string is None else _replacing(regex, pieces(config.replace_all_string, regex))
+    patience, replacement = Patience(), config.replace_all_string
+    result = regex.first if replacement is None else _replacing(regex, pieces(replacement, regex), patience)
 
     def change(value: Any) -> str:
         if value is None:
@@ -59,19 +61,20 @@ def compile_regex(config: RegexConfig, around: Around) -> Filter:
         try:
             return result(text).decode()
         except TooSlow:
-            raise Unusable(f"{path}: to find all of {config.regex!r} takes more than {SECONDS} s") from None
+            raise Unusable(f"{path}: to find all of {config.regex!r} takes more than {patience.gave_up():g} s") from None
 
     return changing(code, f"{code.value(change)}({code.read(path)})", target(config.to_path, config.from_path))
 
 
-def _replacing(regex: Regex, pieces: Pieces) -> Callable[[bytes], bytes]:
+def _replacing(regex: Regex, pieces: Pieces, patience: Patience) -> Callable[[bytes], bytes]:
     def replaced(text: bytes) -> bytes:
         out, end = list[bytes](), 0
-        for spans in regex.all(text):
+        for spans in regex.all(text, patience.until()):
             begin, after = spans[0]
             out.append(text[end:begin])
             out += [text[slice(*spans[piece])] if isinstance(piece, int) else piece.encode() for piece in pieces]
             end = after
+        patience.done()
         return b"".join([*out, text[end:]])
 
     return replaced

@@ -1,16 +1,22 @@
 """JSON Schemas of routes: checked as a whole when a route is added, and never fetched from anywhere.
 
 Their regexes are those of routes (`trunkline.routes.regexes`): jsonschema's own keywords would look with Python's `re`.
+A schema may ask for more than there is time (`allOf` of references to `allOf` of references …): who checks says until when.
 jsonschema takes a tenth of a second to import; only those wait for it who use it.
 """
 
 from __future__ import annotations
 
+import math
+import threading
+import time
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
 from trunkline.core.errors import Invalid
+from trunkline.routes.patience import SECONDS, TooSlow
 from trunkline.routes.regexes import check_regex, finder
 
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
@@ -29,7 +35,10 @@ def check_schema(schema: Any) -> None:
         raise Invalid(f"schema at {error.json_path}", error.message, "mend it there") from None
     _check_regexes(_parts(schema))
     try:
-        validator(schema).is_valid(None)
+        with within(time.monotonic() + SECONDS):
+            validator(schema).is_valid(None)
+    except TooSlow:
+        raise Invalid("schema", f"to check null takes more than {SECONDS} s", "let it refer to fewer others") from None
     except RecursionError:
         raise Invalid("schema", "it refers to itself without end", "put a keyword between $ref and its target") from None
 
@@ -41,16 +50,37 @@ def validator(schema: Any) -> Any:
     return _linear(_kind(schema))(schema, registry=REGISTRY)
 
 
+class _Limit(threading.local):
+    until = math.inf
+
+
+_limit = _Limit()
+
+
+@contextmanager
+def within(until: float) -> Iterator[None]:
+    """What is checked in it raises `TooSlow` then (monotonic)."""
+    _limit.until = until
+    try:
+        yield
+    finally:
+        _limit.until = math.inf
+
+
 @cache
 def _linear(kind: Any) -> Any:
     """The same draft with regexes that cannot hold a node up, also where a part of the schema names a draft of its own."""
     from jsonschema import validators
 
-    keywords = {"pattern": _pattern, "patternProperties": _pattern_properties}
+    keywords = {"pattern": _pattern, "patternProperties": _pattern_properties, "uniqueItems": _unique_items}
     made = validators.extend(kind, {**keywords, "additionalProperties": _beside(kind.VALIDATORS["additionalProperties"])})
 
+    fields = [(field.name, field.alias) for field in made.__attrs_attrs__ if field.init]
+
     def evolve(self: Any, **changes: Any) -> Any:
-        now = {field.alias: getattr(self, field.name) for field in self.__attrs_attrs__ if field.init} | changes
+        if time.monotonic() > _limit.until:
+            raise TooSlow
+        now = {alias: getattr(self, name) for name, alias in fields} | changes
         other = validators.validator_for(now["schema"], default=made)
         return (made if other is made else _linear(other))(**now)
 
@@ -72,6 +102,22 @@ def _pattern_properties(checking: Any, schemas: Mapping[str, Any], value: Any, s
         found = finder(regex)
         for key in filter(found, value):
             yield from checking.descend(value[key], wanted, path=key, schema_path=regex)
+
+
+def _unique_items(checking: Any, wanted: bool, value: Any, schema: Any) -> Iterator[Any]:
+    from jsonschema import ValidationError
+
+    if wanted and checking.is_type(value, "array") and len({_kept(item) for item in value}) < len(value):
+        yield ValidationError(f"{value!r} has non-unique elements")
+
+
+def _kept(value: Any) -> Any:
+    """Equal for equal values, and can be an element of a set: true is not 1, which is 1.0."""
+    if isinstance(value, Mapping):
+        return frozenset((key, _kept(inner)) for key, inner in value.items())
+    if isinstance(value, list):
+        return tuple(map(_kept, value))
+    return str(value).encode() if isinstance(value, bool) else value
 
 
 def _beside(keyword: Any) -> Any:

@@ -8,8 +8,9 @@ from pydantic import Field, field_validator
 
 from trunkline.routes.event import Event
 from trunkline.routes.fields import EventPath, Json, RouteModel, validated
-from trunkline.routes.filters.schemas import DRAFT, check_schema, validator
+from trunkline.routes.filters.schemas import DRAFT, check_schema, validator, within
 from trunkline.routes.paths import event_path, reader
+from trunkline.routes.patience import Patience, TooSlow
 from trunkline.routes.plugin import Around, Faults, Filter, FilterPlugin
 
 MAX_REASON = 300  # characters: a mistake quotes the value, however large that is
@@ -33,12 +34,12 @@ class ValidateConfig(RouteModel):
 
 def compile_validate(config: ValidateConfig, around: Around) -> Filter:
     path, check = event_path(config.path), validator(config.json_schema)
-    read = reader(path)
+    read, patience = reader(path), Patience()
 
     def validate(batch: list[Event], faults: Faults) -> list[Event]:
         out: list[Event] = []
         for event in batch:
-            wrong = _first_mistake(check, read(event))
+            wrong = _first_mistake(check, read(event), patience)
             if wrong:
                 faults.add(event, f"{path}{wrong}")
             else:
@@ -48,12 +49,16 @@ def compile_validate(config: ValidateConfig, around: Around) -> Filter:
     return validate
 
 
-def _first_mistake(check: Any, value: Any) -> str:
+def _first_mistake(check: Any, value: Any, patience: Patience) -> str:
     """Where below the path, and what; empty if there is none."""
     try:
-        error = next(check.iter_errors(value), None)
+        with within(patience.until()):
+            error = next(check.iter_errors(value), None)
+    except TooSlow:
+        return f": to check it takes more than {patience.gave_up():g} s"
     except RecursionError:
         return ": nested too deeply to be checked"
+    patience.done()
     if error is None:
         return ""
     said = error.message if len(error.message) <= MAX_REASON else error.message[:MAX_REASON] + "…"
