@@ -200,9 +200,8 @@ def kept_in_worker(settings: JobSettings) -> Iterator[Loaded]:
     """The one of this process; after a failure it is loaded anew. So it is under another grant: the database may have been
     restored in between, and the same revision be of other routes."""
     name = (settings.dsn, settings.site, settings.group)
-    grant, loaded = _kept.pop(name, None) or (settings.grant, Loaded(settings))
-    if grant != settings.grant:
-        loaded = Loaded(settings)
+    kept = _kept.pop(name, None)
+    loaded = kept[1] if kept is not None and kept[0] == settings.grant else Loaded(settings)
     yield loaded
     _kept[name] = settings.grant, loaded
     if len(_kept) > _MOST_KEPT:
