@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import psycopg
 import pytest
@@ -74,6 +75,48 @@ def test_one_hung_apply_holds_one_worker(hub: Hub, run: Run) -> None:
     blocker.rollback()
     running.until_empty()
     assert hub.health("hung") == {"c": "bad"}
+
+
+def test_a_type_whose_table_is_not_there_holds_up_no_other_and_is_applied_when_it_is_there(
+    hub: Hub, run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hub.conn.execute("ALTER TABLE status.event RENAME TO away")
+    hub.take_in(*[events(f"s{n}", 1, event(n)) for n in range(5)])
+    running = run(count=1)
+    running.until(lambda: running.workers.sizes()["delayed"] == 5)
+    running.arrive(clusters("t", 1, cluster("c")))
+    running.until(lambda: hub.health("t") == {"c": "ok"})
+    said = capsys.readouterr().out
+    assert "apply is tried again" in said
+    assert "apply waits" not in said, "no worker waits with it"
+    assert hub.inbox() == [(f"s{n}", "events", 1) for n in range(5)]
+    hub.conn.execute("ALTER TABLE status.away RENAME TO event")
+    hub.conn.commit()
+    running.until_empty()
+    assert hub.rows("SELECT count(*) FROM bridge.quarantine") == [(0,)]
+
+
+def test_a_thread_that_fails_for_no_reason_that_was_thought_of_says_so_and_begins_anew(
+    hub: Hub, run: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    running, failures = run(), [ValueError("never thought of")]
+    scan, take = running.workers._scan.run, running.workers._units.take
+
+    def failing(done: Callable[..., Any]) -> Callable[..., Any]:
+        def once(*args: Any) -> Any:
+            if failures:
+                raise failures.pop()
+            return done(*args)
+
+        return once
+
+    for of, name, done in ((running.workers._scan, "run", scan), (running.workers._units, "take", take)):
+        failures[:] = [ValueError("never thought of")]
+        monkeypatch.setattr(of, name, failing(done))
+        running.until(lambda: not failures)
+    hub.take_in(clusters("a", 1, cluster("c")))
+    running.until_empty()
+    assert capsys.readouterr().out.count("a thread of the bridge failed") == 2
 
 
 def test_h01_workers_of_a_past_holder_stop_and_say_so(hub: Hub, run: Run) -> None:

@@ -95,19 +95,34 @@ class Found(msgspec.Struct, frozen=True):
         return Outcome(self.site, Verdict.APPLIED, done[-1].version, self.decision.newest.named, upto, released)
 
 
+# What the type needs is not there, not permitted or slow: no bundle's fault, and no other type's.
+_OF_ITS_TYPE = (
+    psycopg.NotSupportedError,
+    psycopg.errors.QueryCanceled,
+    psycopg.errors.UndefinedTable,
+    psycopg.errors.UndefinedColumn,
+    psycopg.errors.UndefinedFunction,
+    psycopg.errors.UndefinedObject,
+    psycopg.errors.InvalidSchemaName,
+    psycopg.errors.InsufficientPrivilege,
+)
 _ITS_OWN = (
     psycopg.DataError,
     psycopg.IntegrityError,
-    psycopg.errors.CardinalityViolation,
-    psycopg.errors.RaiseException,
+    psycopg.ProgrammingError,
     psycopg.errors.ProgramLimitExceeded,
 )
+
+
+def is_of_its_type(error: BaseException) -> bool:
+    """Others may well be applied meanwhile, and so may the same bundle later."""
+    return isinstance(error, _OF_ITS_TYPE)
 
 
 def is_elsewhere(error: BaseException) -> bool:
     """The failure is not the bundle's: the same bundle may well be written later."""
     if isinstance(error, psycopg.Error):
-        return not isinstance(error, _ITS_OWN)
+        return is_of_its_type(error) or not isinstance(error, _ITS_OWN)
     return isinstance(error, Retryable | OSError | MemoryError) or not isinstance(error, Exception)
 
 

@@ -9,8 +9,9 @@ W2  After an error a wave goes site by site. Sites that fail by themselves are *
     were applied, so they cost nobody else anything.
 W3  A bundle that fails for what it holds is tried again with backoff, then set aside: it costs only itself. Of several that
     belong together each is tried alone first, to find it.
-W4  A failure that is not the bundle's (database down, deadlock, timeout) is waited out for as long as it takes.
-W5  `Fenced` in any thread stops them all and is told to the owner once.
+W4  A failure that is not the bundle's is waited out for as long as it takes: by the worker, if it is everybody's (database
+    down, deadlock); by the bundle alone, if it is of what its type needs (a statement's timeout, a table that is not there).
+W5  `Fenced` in any thread stops them all and is told to the owner once. Whatever else ends a thread, it begins anew.
 W6  What the units do not know right costs a look, never an apply: the transaction judges again.
 """
 
@@ -25,7 +26,7 @@ import psycopg
 import structlog
 from msgspec.structs import replace
 
-from trunkline.bridge.apply import MOST_BUNDLES, Outcome, apply_wave, is_elsewhere
+from trunkline.bridge.apply import MOST_BUNDLES, Outcome, apply_wave, is_elsewhere, is_of_its_type
 from trunkline.bridge.connection import connect_worker
 from trunkline.bridge.judgement import Verdict
 from trunkline.bridge.scan import Scan, held_types
@@ -148,8 +149,18 @@ class Workers:
             self._changed.notify_all()
 
     def _guarded(self, body: Callable[[Connection], None], conn: Connection) -> None:
+        backoff = Backoff(0.2, 30.0, random.random)
         try:
-            body(conn)
+            while not self._stopping.is_set():
+                try:
+                    body(conn)
+                except Fenced:
+                    raise
+                except Exception:
+                    conn.close()
+                    pause = backoff.after_failure()
+                    log.exception("a thread of the bridge failed", thread=body.__name__, retry_seconds=round(pause, 2))
+                    self._stopping.wait(pause)
         except Fenced:
             first = not self._stopping.is_set()
             self._signal_stop()
@@ -210,7 +221,7 @@ class Workers:
             except Fenced:
                 raise
             except Exception as error:
-                if is_elsewhere(error) and not isinstance(error, psycopg.errors.QueryCanceled):
+                if is_elsewhere(error) and not is_of_its_type(error):
                     raise
                 log.info("a wave goes site by site", type=wave.type, sites=len(together), reason=str(error).strip())
             else:
@@ -237,12 +248,11 @@ class Workers:
             outcomes = [self._try_each(conn, job)] if job.tries + 1 >= MAX_TRIES else self._try_all(conn, job)
         except Fenced:
             raise
-        except psycopg.errors.QueryCanceled as error:
-            self._suspect(job, left, error, counts=False)
         except Exception as error:
-            if is_elsewhere(error):
+            is_others = is_elsewhere(error)
+            if is_others and not is_of_its_type(error):
                 raise
-            self._suspect(job, left, error, counts=True)
+            self._suspect(job, left, error, counts=not is_others)
         else:
             self._suspects.pop((job.site, job.type), None)
             self._settle(outcomes, left)
