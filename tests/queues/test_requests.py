@@ -242,6 +242,51 @@ def test_h18_a_request_that_nobody_works_on_does_not_hold_up_trimming_for_ever(s
     assert [(r.client, r.state) for r in source.rows()] == [("pol", "wanted")]
 
 
+def test_s11_a_forced_snapshot_that_nobody_fetched_is_made_when_its_site_is_reached_again(source: Source) -> None:
+    source.provide_for("pol", "inv")
+    forced, unforced = source.ask("a", "b", reason="operator", forced=True), source.ask("a", client="inv")
+    source.export()
+    for request in (forced, unforced):
+        source.fill(request, [b"s0"])
+    source.deliver(forced, "b")
+    source.site.do("UPDATE queues.request SET updated_at = now() - interval '2 days'")
+    assert source.expire() == [unforced, forced]
+    (later,) = source.rows()
+    assert (later.client, later.destinations, later.forced, later.state, later.base) == ("pol", ["a"], True, "wanted", None)
+    assert source.stored() == [], "and it holds up no trimming"
+    assert source.within(requests.wanted_for_export, ["b"]) == [], "it would be for nobody"
+    assert source.within(requests.wanted_for_export, ["a"]) == [later.id]
+    assert source.ask("c", reason="operator", forced=True) == later.id
+    assert source.within(requests.wanted_for_export) == [later.id], "who forces one now does not wait for the other"
+
+
+def test_after_providers_that_died_the_next_one_is_asked_ever_later(source: Source) -> None:
+    source.provide_for("pol", "inv")
+    source.ask("a")
+
+    def pause(client: str = "pol") -> float:
+        """Seconds after its last word at which one that died is followed by the next."""
+        source.export()
+        (request,) = [row.id for row in source.rows() if row.client == client]
+        source.site.do("UPDATE queues.request SET state = 'providing', provider = 'dead' WHERE id = %s", (request,))
+        for seconds in (0, 2, 4, 8, 16, 32, 60):
+            source.site.do(
+                "UPDATE queues.request SET updated_at = now() - %s * interval '1 s' WHERE id = %s", (seconds, request)
+            )
+            if source.expire() == [request]:
+                return seconds
+        raise AssertionError("none followed")
+
+    assert [pause() for _ in range(8)] == [0, 2, 4, 8, 16, 32, 60, 60]
+    (request,) = source.export()
+    source.fill(request, [b"s0"])
+    source.deliver(request, "a")
+    source.ask("a")
+    assert [pause() for _ in range(2)] == [0, 2], "one that was provided ends it"
+    source.ask("a", client="inv")
+    assert pause("inv") == 0, "other clients have a count of their own"
+
+
 def test_cancel_ends_it_for_all_and_asks_for_nothing(source: Source) -> None:
     request = source.ask("a", "b")
     source.fill(request, [b"s0"])

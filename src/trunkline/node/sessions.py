@@ -225,8 +225,10 @@ class Sessions:
         self._perform(self._sink_half.sessions(rows, time.monotonic()))
 
     def _follow_requests(self, now: float) -> None:
+        reached = [site for site, ways in self._ways.items() if ways.reached]
+
         def read(conn: Connection) -> tuple[Any, Any, Any]:
-            return requests.open_requests(conn), requests.providers(conn), requests.wanted_for_export(conn)
+            return requests.open_requests(conn), requests.providers(conn), requests.wanted_for_export(conn, reached)
 
         rows, provided, wanted = self._reading(read)
         self._perform(self._source_half.requests(rows, provided, now))

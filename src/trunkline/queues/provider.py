@@ -81,10 +81,18 @@ class SnapshotContext:
     def transmit(self, payload: bytes, headers: Mapping[str, str] | None = None, progress: int | None = None) -> None:
         """One record, after those before it; from any thread. `progress`, 0 to 100, is for people to see."""
         with self._lock:
-            if self.cancelled:
-                self._writer.fail()
-                raise cancelled(self.request_id)
-            self._writer.add(payload, headers or {}, progress)
+            self._go_on().add(payload, headers or {}, progress)
+
+    def working(self, progress: int | None = None) -> None:
+        """For one whose next record takes minutes: who says nothing for ten is taken to be stuck, and asked anew."""
+        with self._lock:
+            self._go_on().working(progress)
+
+    def _go_on(self) -> ChunkWriter:
+        if self.cancelled:
+            self._writer.fail()
+            raise cancelled(self.request_id)
+        return self._writer
 
 
 @dataclass(frozen=True)
@@ -208,19 +216,24 @@ class SnapshotProvider:
         """Set as soon as the request is over for this provider, or it is told to stop."""
         over, ended = threading.Event(), threading.Event()
 
+        def look() -> None:
+            with closing(self._connect()) as conn:
+                for nth in count():
+                    self._be_seen(conn, nth)
+                    mine = conn.execute(_STILL_MINE, (request, self._owner)).fetchone() is not None
+                    if not mine or ended.wait(POLL_SECONDS) or stop.is_set():
+                        return
+
         def watch() -> None:
+            backoff = Backoff(0.2, 5.0, random.random)
             try:
-                with closing(self._connect()) as conn:
-                    for nth in count():
-                        self._be_seen(conn, nth)
-                        if (
-                            ended.wait(POLL_SECONDS)
-                            or stop.is_set()
-                            or conn.execute(_STILL_MINE, (request, self._owner)).fetchone() is None
-                        ):
-                            return
-            except psycopg.OperationalError as error:
-                log.warning("database does not answer", client=self._client, error=str(error).strip())
+                while not (ended.is_set() or stop.is_set()):
+                    try:
+                        look()
+                        return
+                    except psycopg.OperationalError as error:  # of this connection alone: it says nothing of the request
+                        log.warning("database does not answer", client=self._client, error=str(error).strip())
+                        ended.wait(backoff.after_failure())
             finally:
                 over.set()
 

@@ -27,6 +27,8 @@ from trunkline.queues.snapshots import OPEN, State, StoredChunk
 
 # A provider that has not been seen for so long is not there: nothing is exported for it.
 PROVIDER_SECONDS = 30.0
+AWAY = "nobody fetched it, and somebody had forced it"
+"""The reason of a request that is exported only when one of its sites is reached again."""
 
 _LOCK = "SELECT pg_advisory_xact_lock(hashtextextended('trunkline.request ' || %s, 0))"
 _JOIN = """
@@ -58,7 +60,8 @@ SELECT id::text, client,
 """
 _EXPORTABLE = """
 SELECT r.id FROM queues.request r JOIN queues.provider p USING (client)
- WHERE r.state = 'wanted' AND p.seen_at > now() - make_interval(secs => %s)
+ WHERE r.state = 'wanted' AND p.seen_at > now() - make_interval(secs => %(seconds)s)
+   AND (r.reason <> %(away)s OR r.destinations && %(reached)s::text[])
    AND NOT EXISTS (SELECT FROM queues.request o WHERE o.client = r.client AND o.state IN ('ready', 'providing'))
  ORDER BY r.created_at, r.id
 """
@@ -100,16 +103,23 @@ SELECT client, ARRAY(SELECT name FROM unnest(destinations) AS name
        reason, forced
   FROM over
 """
-# A provider holds the lock of what it provides, on a connection of its own: it ends with the process.
+# A provider holds the lock of what it provides, on a connection of its own: it ends with the process. After one that died the
+# next follows at once, after more of them in a row 2, 4, 8 … 60 s after its last word, for each costs a snapshot.
 _ABANDONED = """
-SELECT id, state = 'complete', CASE state
+SELECT id, state = 'complete', forced, CASE state
        WHEN 'ready' THEN 'nobody took it up while its snapshot lasted'
        WHEN 'complete' THEN 'no destination fetched it'
        ELSE coalesce(error, 'its provider ' || provider || ' is gone or does nothing') END
-  FROM queues.request
+  FROM queues.request r
  WHERE state = 'ready' AND (incarnation <> %(incarnation)s OR updated_at < now() - make_interval(secs => %(ready)s))
     OR state = 'providing' AND (updated_at < now() - make_interval(secs => %(providing)s)
-       OR pg_try_advisory_xact_lock(hashtextextended('trunkline.providing ' || id, 0)))
+       OR updated_at < now() - make_interval(secs => (
+              SELECT CASE count(*) WHEN 0 THEN 0 ELSE least(60, 2 ^ least(count(*), 6)) END FROM queues.request f
+               WHERE f.client = r.client AND f.state = 'failed' AND f.provider IS NOT NULL
+                 AND f.updated_at > now() - interval '1 hour' AND f.updated_at > coalesce((
+                     SELECT max(s.updated_at) FROM queues.request s
+                      WHERE s.client = r.client AND s.state IN ('complete', 'done')), '-infinity')))
+          AND pg_try_advisory_xact_lock(hashtextextended('trunkline.providing ' || id, 0)))
     OR state = 'complete' AND updated_at < now() - make_interval(secs => %(complete)s)
  ORDER BY client
 """
@@ -164,9 +174,10 @@ def providers(conn: psycopg.Connection[Any]) -> dict[str, float]:
     return dict(conn.execute("SELECT client, extract(epoch FROM now() - seen_at)::float8 FROM queues.provider").fetchall())
 
 
-def wanted_for_export(conn: psycopg.Connection[Any]) -> list[UUID]:
+def wanted_for_export(conn: psycopg.Connection[Any], reached: Iterable[str] = ()) -> list[UUID]:
     """Requests whose provider is there and has no other to do: for these the stamper exports its snapshot."""
-    return [id_ for (id_,) in conn.execute(_EXPORTABLE, (PROVIDER_SECONDS,)).fetchall()]
+    asked = {"seconds": PROVIDER_SECONDS, "away": AWAY, "reached": list(reached)}
+    return [id_ for (id_,) in conn.execute(_EXPORTABLE, asked).fetchall()]
 
 
 def read_chunk(conn: psycopg.Connection[Any], request: UUID, chunk: int) -> StoredChunk:
@@ -192,21 +203,27 @@ def cancel(conn: psycopg.Connection[Any], request: UUID, why: str, state: State 
     _end(conn, request, state, why)
 
 
-def again(conn: psycopg.Connection[Any], request: UUID, why: str) -> UUID | None:
+def again(conn: psycopg.Connection[Any], request: UUID, why: str, reason: str | None = None) -> UUID | None:
     """Ends it, and asks anew for those whom it has not served; None if it was over already, or had served all."""
     _lock(conn, request)
     row = _end(conn, request, State.FAILED, why)
-    return ask(conn, *row) if row is not None and row[1] else None
+    if row is None or not row[1]:
+        return None
+    client, destinations, its_reason, forced = row
+    return ask(conn, client, destinations, reason or its_reason, forced)
 
 
 def expire(conn: psycopg.Connection[Any], incarnation: int, patience: Patience = PATIENCE) -> list[UUID]:
     """Replaces requests whose snapshot went with another leader or whose provider is gone; ends those that nobody fetches,
-    and forgets what is over. Returns those that ended."""
+    and forgets what is over. Returns those that ended. A site that was to get a forced one gets it when it returns."""
     abandoned = conn.execute(_ABANDONED, {**vars(patience), "incarnation": incarnation}).fetchall()
-    for request, is_complete, why in abandoned:
-        cancel(conn, request, why, State.FAILED) if is_complete else again(conn, request, why)
+    for request, is_complete, forced, why in abandoned:
+        if is_complete and not forced:
+            cancel(conn, request, why, State.FAILED)
+        else:
+            again(conn, request, why, AWAY if is_complete else None)
     conn.execute(_FORGET, (list(OPEN), patience.over))
-    return [request for request, _, _ in abandoned]
+    return [row[0] for row in abandoned]
 
 
 def _lock(conn: psycopg.Connection[Any], request: UUID) -> None:
