@@ -1,4 +1,5 @@
-"""Two pipelines at one site: a receiver group runs on one of them, and on the other one soon after that was killed."""
+"""Two pipelines at one site: a receiver group runs on one of them, and on the other one soon after that, or its JVM
+alone, was killed."""
 
 from __future__ import annotations
 
@@ -11,6 +12,7 @@ import structlog
 from pipeline_process import PARTITIONS, Flow, PipelineProcess
 
 from kafka_topics import Topics
+from spark_jvm import kill_jvm
 from waiting import eventually
 
 # The goal is 10, which the benchmark measures; a machine that does three other things is slower.
@@ -29,7 +31,7 @@ def pair(site: str, tmp_path: Path) -> Iterator[list[PipelineProcess]]:
 
 
 @pytest.mark.spark
-@pytest.mark.timeout(300)  # two starts of a driver
+@pytest.mark.timeout(300)  # three starts of a driver
 def test_a_group_runs_on_exactly_one_pipeline_and_on_the_other_after_a_kill(
     site: str, topics: Topics, pair: list[PipelineProcess]
 ) -> None:
@@ -51,4 +53,10 @@ def test_a_group_runs_on_exactly_one_pipeline_and_on_the_other_after_a_kill(
     log.info("routed on after the kill", seconds=round(time.monotonic() - killed_at, 1))
     eventually(flow.is_done, 60, standby.log)
     assert standby.runs_its_group()
+    holder.start()
+    eventually(holder.is_ready, 120, holder.log)
+    kill_jvm(standby.process.pid)
+    flow.send(100)
+    eventually(flow.is_done, TAKEOVER_SECONDS, lambda: [one.log() for one in pair])
+    assert standby.process.wait(30) == 2
     flow.require_end()

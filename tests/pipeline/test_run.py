@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
 import random
 import signal
 import subprocess
@@ -17,6 +15,7 @@ import pytest
 import yaml
 
 from fleet_feed import Feed, Model, clusters, history, queue_of, status_of, waiting_in
+from spark_jvm import kill_jvm
 from trunkline.core.config import ProcessConfig
 from trunkline.core.errors import Invalid
 from trunkline.core.secret import ConnectionString
@@ -109,14 +108,6 @@ def throw_everybody_out(dsn: str) -> None:
         )
 
 
-def kill_jvm(of: Pipeline) -> None:
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):
-            name, parent = stat.read_text().partition("(")[2].rpartition(")")[0::2]
-            if name == "java" and int(parent.split()[1]) == of.process.pid:
-                os.kill(int(stat.parent.name), signal.SIGKILL)
-
-
 def test_a_site_without_a_bridge_that_shall_run_nothing_else_is_told_so(dsn: str) -> None:
     with pytest.raises(Invalid, match="no bridge"):
         run_pipeline(ProcessConfig(site="a", database=ConnectionString.plain(dsn)), routes=False)
@@ -136,7 +127,7 @@ def test_a_site_without_a_bridge_runs_its_routes_on_the_master_that_the_command_
         [(kind, runs)] = conn.execute("SELECT kind, runs FROM site.instance").fetchall()
     assert kind == "pipeline"
     assert {"kafka", "queue"} <= set(runs)
-    kill_jvm(one)
+    kill_jvm(one.process.pid)
     assert one.process.wait(60) == 2
     assert "Spark: its JVM has ended with -9" in one.log()
     assert "bridge starts" not in one.log()
