@@ -51,7 +51,7 @@ def test_what_a_filter_cannot_process_is_dropped_or_a_dead_letter_as_its_policy_
     assert [n for _, _, n, _ in letters] == [3, 4]
     assert all("validate" in step for step, *_ in letters)
     assert all("maximum" in reason for *_, reason in letters)
-    assert (job.counts["drop"].dropped, job.counts["drop"].dead) == (0, 0)
+    assert (job.counts["drop"].dropped, job.counts["drop"].dead) == (2, 0)
     assert (job.counts["dead_letter"].dead, job.counts["dead_letter"].sent) == (2, 3)
 
 
@@ -87,7 +87,7 @@ def test_an_event_that_is_always_given_back_does_not_stop_its_group(make_jobs: M
 def test_a_filter_that_raises_costs_only_the_event_it_raises_for(
     by_hand: ByHand, topics: Topics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(check: Any, value: Any) -> str:
+    def broken(check: Any, value: Any, *_: Any) -> str:
         return "" if value["n"] != 1 else str(1 / 0)
 
     monkeypatch.setattr(validate, "_first_mistake", broken)
