@@ -67,6 +67,7 @@ class Kept:
         assert won is not None
         self.grant = won
         self.asker, self.caught_up = Heard(), True
+        self.askers = {"queues": self.asker}
         self.restart()
 
     def restart(self) -> None:
@@ -75,8 +76,7 @@ class Kept:
         self.keeper = self.make(self.clock)
 
     def make(self, clock: Any, on_fenced: Callable[[], None] = lambda: None, config: BridgeConfig = CONFIG) -> Keeper:
-        askers = {"queues": self.asker}
-        return Keeper(self.dsn, self.grant, TYPES, config, clock, askers, lambda: self.caught_up, on_fenced)
+        return Keeper(self.dsn, self.grant, TYPES, config, clock, self.askers, lambda: self.caught_up, on_fenced)
 
     def round(self, seconds: float = 10.0) -> None:
         self.clock.advance(seconds)
@@ -304,6 +304,28 @@ def test_a_request_that_could_not_be_sent_is_sent_again_soon_and_costs_no_other_
     assert kept.rows("SELECT asks FROM bridge.resync") == [(1,)]
 
 
+def test_a_transport_that_fails_holds_up_no_other_and_what_was_asked_over_it_is_not_asked_again(
+    kept: Kept, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trunkline.bridge.keeper.MOST_ASKS", 2)
+    away = Heard()
+    kept.askers = {"kafka": away, "queues": kept.asker}
+    kept.keeper = kept.make(kept.clock)
+    for site in ("a", "b", "c", "d"):
+        kept.heard(site, 0)
+        kept.do("INSERT INTO bridge.resync (site, type, reason) VALUES (%s, 'clusters', 'why')", site)
+    kept.do("UPDATE bridge.site SET transport = 'kafka' WHERE site < 'd'")
+    for _ in range(2):
+        away.failure = ValueError("never thought of")
+        kept.round()
+    assert kept.asker.asked == [("d", ("clusters",))]
+    assert kept.rows("SELECT site FROM bridge.resync WHERE asks > 0") == [("d",)]
+    kept.round()
+    kept.round()
+    assert {site for site, _ in away.asked} == {"a", "b", "c"}
+    assert kept.rows("SELECT sum(asks) FROM bridge.resync") == [(4,)]
+
+
 def test_a_silent_site_is_not_asked(kept: Kept) -> None:
     kept.heard("a", 0)
     kept.heard("b", 1000)
@@ -348,3 +370,24 @@ def test_the_thread_goes_on_after_the_database_threw_it_out_and_stops_when_fence
         keeper.stop()
     assert kept.asker.closed
     assert not any(thread.name == "bridge-keeper" for thread in threading.enumerate())
+
+
+def test_a_failure_that_nobody_thought_of_is_told_and_ends_no_thread(kept: Kept, capsys: pytest.CaptureFixture[str]) -> None:
+    failures = [ValueError("of the round"), ValueError("of a step")]
+
+    def caught_up() -> bool:
+        if len(failures) == 2:
+            raise failures.pop(0)
+        return True
+
+    kept.do("INSERT INTO bridge.resync (site, type, reason) VALUES ('a', 'clusters', 'why')")
+    kept.asker.failure = failures[1]
+    keeper = Keeper(kept.dsn, kept.grant, TYPES, CONFIG, SystemClock(), kept.askers, caught_up, lambda: None)
+    keeper.start()
+    try:
+        eventually(lambda: kept.rows("SELECT asks FROM bridge.resync") == [(1,)])
+    finally:
+        keeper.stop()
+    said = capsys.readouterr().out
+    assert "of the round" in said
+    assert "of a step" in said

@@ -10,7 +10,17 @@ import psycopg
 import pytest
 from fleet_words import Fleet, policy_event
 
-from trunkline.bridge.months import AHEAD, BEHIND, BY_MONTH, drop_old, ensure_months, ensure_partitions, month_of, shifted
+from trunkline.bridge.months import (
+    AHEAD,
+    BEHIND,
+    BY_MONTH,
+    delete_old,
+    drop_old,
+    ensure_months,
+    ensure_partitions,
+    month_of,
+    shifted,
+)
 from waiting import eventually
 
 TODAY = date(2026, 1, 31)
@@ -128,9 +138,23 @@ def test_old_months_go_with_what_the_default_partition_has_of_them(fleet: Fleet)
     times = ["2024-06-30T23:59:59Z", "2024-07-01T00:00:00Z", "2001-01-01T00:00:00Z", "2025-11-01T00:00:00Z"]
     _store(fleet, *times)
     assert _places(fleet) == {"e0": "2024_06", "e1": "2024_07", "e2": "other", "e3": "other"}
+    assert delete_old(fleet.conn, 18, TODAY) == 1
     assert drop_old(fleet.conn, 18, TODAY) == ["fleet.policy_event_2024_06"]
     fleet.conn.commit()
     assert _places(fleet) == {"e1": "2024_07", "e3": "other"}
+
+
+def test_an_old_month_that_is_being_read_goes_the_next_time_and_nobody_waits_behind_it(fleet: Fleet, database: str) -> None:
+    for table in ("fleet.policy_event", "fleet.cluster_event"):
+        ensure_months(fleet.conn, table, [date(2024, 6, 1)], TODAY)
+    fleet.conn.commit()
+    fleet.conn.execute("SET statement_timeout = '30s'")
+    with psycopg.connect(database) as reader:
+        reader.execute("SELECT count(*) FROM fleet.policy_event")
+        assert drop_old(fleet.conn, 18, TODAY) == ["fleet.cluster_event_2024_06"]
+        fleet.conn.commit()
+    assert drop_old(fleet.conn, 18, TODAY) == ["fleet.policy_event_2024_06"]
+    fleet.conn.commit()
 
 
 def test_two_that_need_one_month_at_once_both_store_their_events(fleet: Fleet, database: str) -> None:

@@ -4,10 +4,12 @@ Every round it does what is due: marks sites silent or active, lets chunks expir
 bases that do not come, asks sites for the resyncs that are wanted, bounds the quarantine, and makes the partitions of the
 months to come.
 
-K1  Each step is one fenced transaction; a step that fails is tried again, and costs no other step.
+K1  Each step is a fenced transaction, or some; a step that fails is tried again, and costs no other step. Nothing but `Fenced`
+    ends the thread.
 K2  What is judged by waiting is judged only when intake has caught up, which is asked before the database is read: what was
     sent meanwhile has been read then.
 K3  A resync is asked for until it is applied. A request that was sent and not noted is sent again, never the other way round.
+    A transport that fails holds up no other.
 K4  A silent site is not asked; when it is heard again, all it has is wanted.
 """
 
@@ -25,13 +27,14 @@ from trunkline.bridge import clearance
 from trunkline.bridge.askers import Asker
 from trunkline.bridge.expiry import drop_stuck, drop_surplus, expire_chunks, want_bases
 from trunkline.bridge.liveness import Heard, Liveness, Verdict
-from trunkline.bridge.months import drop_old, ensure_partitions
+from trunkline.bridge.months import delete_old, drop_old, ensure_partitions
 from trunkline.bridge.types import Types
 from trunkline.bridge.wishes import Wish, to_ask, wish
 from trunkline.core.backoff import Backoff
 from trunkline.core.clock import Clock
 from trunkline.core.config import BridgeConfig
-from trunkline.core.errors import Fenced, TrunklineError
+from trunkline.core.errors import Fenced, Retryable, TrunklineError
+from trunkline.db.away import in_one_line
 from trunkline.db.lease import Grant, commit_fenced, connect_fenced
 
 ROUND_SECONDS = 1.0
@@ -52,12 +55,12 @@ RETURNING site
 """
 _SENT = "SELECT site, type FROM bridge.ledger WHERE site = ANY (%s) ORDER BY site, type"
 _DUE = """
-SELECT r.site, coalesce(s.transport, %(transport)s), array_agg(r.type ORDER BY r.type), min(r.reason),
+SELECT r.site, array_agg(r.type ORDER BY r.type), min(r.reason),
        format('%%s-%%s-%%s', r.site, extract(epoch FROM min(r.wanted_at))::bigint, max(r.asks) + 1)
   FROM bridge.resync r LEFT JOIN bridge.site s ON s.site = r.site
  WHERE (r.asked_at IS NULL OR r.asked_at <= now() - make_interval(secs => %(again)s)) AND s.state IS DISTINCT FROM 'silent'
-   AND coalesce(s.transport, %(transport)s) = ANY (%(transports)s)
- GROUP BY r.site, s.transport ORDER BY min(coalesce(r.asked_at, '-infinity')), r.site LIMIT %(most)s
+   AND coalesce(s.transport, %(first)s) = %(transport)s
+ GROUP BY r.site ORDER BY min(coalesce(r.asked_at, '-infinity')), r.site LIMIT %(most)s
 """
 _ASKED = """
 UPDATE bridge.resync SET asked_at = now(), asks = asks + 1 WHERE (site, type) IN (
@@ -128,12 +131,12 @@ class Keeper:
             return seconds
         except Fenced:
             raise
-        except (psycopg.Error, TrunklineError) as error:
+        except Exception as error:
             if conn.closed:
                 raise
             conn.rollback()
             pause = self._backoff.after_failure()
-            log.warning("keeping waits", step=name, error=str(error).strip(), retry_seconds=round(pause, 2))
+            _say("keeping waits", error, pause, step=name)
             return pause
 
     def _run(self) -> None:
@@ -145,9 +148,11 @@ class Keeper:
                     conn = conn if conn is not None and not conn.closed else self._connect()
                     self.round(conn)
                     pause = ROUND_SECONDS
-                except psycopg.Error as error:
+                except Fenced:
+                    raise
+                except Exception as error:
                     pause = self._backoff.after_failure()
-                    log.warning("keeper waits", error=str(error).strip(), retry_seconds=round(pause, 2))
+                    _say("keeper waits", error, pause)
         except Fenced:
             self._stopping.set()
             self._on_fenced()
@@ -201,17 +206,30 @@ class Keeper:
         self._end(conn, want_bases(conn, self._config.resync_seconds))
 
     def _ask(self, conn: Connection, caught_up: bool) -> None:
-        if not self._askers:
-            return
-        transports = list(self._askers)
-        wanted = {"again": self._config.resync_seconds, "transport": transports[0], "transports": transports, "most": MOST_ASKS}
-        due = conn.execute(_DUE, wanted).fetchall()
+        failed: dict[str, Exception] = {}
+        for transport, asker in self._askers.items():
+            due = self._due_over(conn, transport)
+            try:
+                for site, types, reason, id_ in due:
+                    asker.ask(site, types, reason, id_)
+                if due:
+                    asker.flush()
+            except Exception as error:
+                failed[transport] = error
+            else:
+                self._asked(conn, [(site, type_) for site, types, _, _ in due for type_ in types])
+        if failed:
+            reasons = "; ".join(f"over {transport}: {in_one_line(error)}" for transport, error in failed.items())
+            raise Retryable("requests for resyncs", reasons, "they are sent again")
+
+    def _due_over(self, conn: Connection, transport: str) -> list[tuple[Any, ...]]:
+        """Sites of no known transport are asked over the first."""
+        wanted = {"again": self._config.resync_seconds, "first": next(iter(self._askers)), "transport": transport}
+        due = conn.execute(_DUE, wanted | {"most": MOST_ASKS}).fetchall()
         conn.rollback()
-        for site, transport, types, reason, id_ in due:
-            self._askers[transport].ask(site, types, reason, id_)
-        for transport in {row[1] for row in due}:
-            self._askers[transport].flush()
-        pairs = [(site, type_) for site, _, types, _, _ in due for type_ in types]
+        return due
+
+    def _asked(self, conn: Connection, pairs: list[tuple[str, str]]) -> None:
         if pairs:
             conn.execute(_ASKED, [list(column) for column in zip(*pairs, strict=True)])
             commit_fenced(conn, self._grant)
@@ -225,10 +243,22 @@ class Keeper:
 
     def _partition(self, conn: Connection, caught_up: bool) -> None:
         ensure_partitions(conn, MONTHS_AHEAD)
-        dropped = drop_old(conn, self._config.keep_months) if self._config.keep_months is not None else []
+        commit_fenced(conn, self._grant)
+        if self._config.keep_months is None:
+            return
+        delete_old(conn, self._config.keep_months)
+        commit_fenced(conn, self._grant)
+        dropped = drop_old(conn, self._config.keep_months)
         commit_fenced(conn, self._grant)
         if dropped:
             log.info("old months dropped", partitions=dropped)
 
     def _end(self, conn: Connection, changes: int) -> None:
         commit_fenced(conn, self._grant) if changes else conn.rollback()
+
+
+def _say(what: str, error: Exception, pause: float, **of: str) -> None:
+    """A failure that nobody thought of is a defect, and says where."""
+    known = isinstance(error, psycopg.Error | TrunklineError)
+    say = log.warning if known else log.error
+    say(what, **of, error=in_one_line(error), retry_seconds=round(pause, 2), exc_info=None if known else error)

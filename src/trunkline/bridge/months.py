@@ -4,8 +4,9 @@ P1  Every table by month has a default partition, so a row of any date has a pla
 P2  A month is made by itself only around today (`BEHIND`, `AHEAD`): a wrong clock at a site makes no tables.
 P3  Rows of that month that lie in the default partition move into the new one, in the same transaction.
 P4  One makes months at a time; who needs one meanwhile waits for that, and then finds it.
-P5  Making a month waits for its locks no longer than `PATIENCE`; if they do not come the rows go to the default partition, and
-    it is tried again with the next ones.
+P5  Making a month waits for its locks no longer than `PATIENCE`, for whoever comes meanwhile stands behind it; if they do not
+    come the rows go to the default partition, and it is tried again with the next ones. Dropping one does the same: then it
+    goes the next time.
 """
 
 from __future__ import annotations
@@ -107,7 +108,6 @@ def ensure_partitions(conn: psycopg.Connection[Any], months: int = 1, today: dat
 
 
 def _make(conn: psycopg.Connection[Any], by_month: ByMonth, month: date) -> bool:
-    """False if its locks were not to be had."""
     zone = "" if by_month.column == "day" else " 00:00:00+00"
     statement = sql.SQL(_MAKE).format(
         partition=_identifier(by_month.partition(month)),
@@ -117,6 +117,11 @@ def _make(conn: psycopg.Connection[Any], by_month: ByMonth, month: date) -> bool
         first=sql.Literal(f"{month}{zone}"),
         next=sql.Literal(f"{shifted(month, 1)}{zone}"),
     )
+    return _done_soon(conn, statement)
+
+
+def _done_soon(conn: psycopg.Connection[Any], statement: sql.Composed) -> bool:
+    """False, and nothing done, if its locks were not to be had."""
     before = conn.execute("SELECT current_setting('lock_timeout')").fetchone()
     try:
         with conn.transaction():
@@ -129,15 +134,23 @@ def _make(conn: psycopg.Connection[Any], by_month: ByMonth, month: date) -> bool
 
 
 def drop_old(conn: psycopg.Connection[Any], months: int, today: date | None = None) -> list[str]:
-    """Drops what is older than `months` whole months before this one. The partitions dropped; the transaction stays open."""
+    """Drops what is older than `months` whole months before this one. The partitions dropped; the transaction stays open, and
+    should not stay so for long."""
     first = shifted(month_of(today or _today()), -months)
-    dropped = []
+    old = [name for by_month in BY_MONTH.values() for name in _before(conn, by_month, first)]
+    return [name for name in old if _done_soon(conn, sql.SQL("DROP TABLE {}").format(_identifier(name)))]
+
+
+def _before(conn: psycopg.Connection[Any], by_month: ByMonth, first: date) -> list[str]:
+    oldest = by_month.partition(first)
+    return sorted(name for name in _present(conn, by_month.table) if name != by_month.rest and name < oldest)
+
+
+def delete_old(conn: psycopg.Connection[Any], months: int, today: date | None = None) -> int:
+    """The same for rows of the default partitions, whose number is returned."""
+    first = sql.Literal(f"{shifted(month_of(today or _today()), -months)} 00:00:00+00")
+    deleted = 0
     for by_month in BY_MONTH.values():
-        oldest = by_month.partition(first)
-        old = sorted(name for name in _present(conn, by_month.table) if name != by_month.rest and name < oldest)
-        for name in old:
-            conn.execute(sql.SQL("DROP TABLE {}").format(_identifier(name)))
         rest, column = _identifier(by_month.rest), sql.Identifier(by_month.column)
-        conn.execute(sql.SQL("DELETE FROM {} WHERE {} < {}").format(rest, column, sql.Literal(f"{first} 00:00:00+00")))
-        dropped += old
-    return dropped
+        deleted += conn.execute(sql.SQL("DELETE FROM {} WHERE {} < {}").format(rest, column, first)).rowcount
+    return deleted
