@@ -18,6 +18,7 @@ import msgspec
 import structlog
 
 from trunkline.core.errors import TrunklineError
+from trunkline.routes.compiling import Compiling
 from trunkline.routes.keys import RouteKey
 from trunkline.routes.storage.base import Body, RouteConfig
 from trunkline.routes.table import Known, Plan, Table
@@ -65,10 +66,14 @@ class Brought(msgspec.Struct, frozen=True, gc=False):
 
 
 class LiveRoutes:
-    def __init__(self, runner: Runner, compile: Compile, rests: Rests, start_seconds: float = START_SECONDS) -> None:
+    def __init__(
+        self, runner: Runner, compile: Compile, rests: Rests, start_seconds: float = START_SECONDS,
+        compiling: Compiling | None = None,
+    ) -> None:  # fmt: skip
         self.table = Table()
         self.routes: dict[str, LiveRoute] = {}
         self._runner, self._compile, self._rests, self._start_seconds = runner, compile, rests, start_seconds
+        self._compiling = compiling or Compiling()
         self._under_way: dict[str, asyncio.Future[str]] = {}
         self._prepared: dict[str, LiveRoute] = {}
         self._limits: set[asyncio.Timeout] = set()
@@ -144,7 +149,7 @@ class LiveRoutes:
         return brought
 
     async def _started(self, config: RouteConfig, plan: Plan) -> LiveRoute:
-        route = LiveRoute(config.hash, config, self._compiled(config))
+        route = LiveRoute(config.hash, config, await self._compiled(config))
         async with self._turns:
             if self._closing:
                 raise TimeoutError
@@ -159,10 +164,12 @@ class LiveRoutes:
                     self._limits.discard(limit)
         return route
 
-    def _compiled(self, config: RouteConfig) -> Any:
+    async def _compiled(self, config: RouteConfig) -> Any:
         """What was prepared is used once: a live route shares its filters with none."""
         ready = self._prepared.pop(config.hash, None)
-        return ready.compiled if ready is not None and ready.config.key == config.key else self._compile(config)
+        if ready is not None and ready.config.key == config.key:
+            return ready.compiled
+        return await self._compiling.do(config.body, lambda: self._compile(config))
 
     async def _stop(self, hash: str) -> None:
         if not hash:

@@ -27,7 +27,7 @@ def making_at(workshop: Workshop, region: str, start_seconds: float = START_SECO
         route = _read(reader, config.key.tenant, config.body, config.key.id).route
         return dataclasses.replace(workshop.compiled(route), config=route)
 
-    return Making(hash, compile, rests_outside(region), start_seconds)
+    return Making(hash, compile, rests_outside(region), start_seconds, workshop.compiling)
 
 
 def _read(reader: RouteReader, tenant: Tenant, body: Body, id: str = "") -> ReadRoute:

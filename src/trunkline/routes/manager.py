@@ -14,9 +14,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
+from typing import Any
 
 import msgspec
 import structlog
@@ -27,6 +28,7 @@ from trunkline.core.errors import Retryable, Terminal
 from trunkline.net.tasks import Tasks
 from trunkline.routes.acked import Acked
 from trunkline.routes.awaited import Awaited, Outcome
+from trunkline.routes.compiling import Compiling
 from trunkline.routes.keys import RouteKey, Tenant
 from trunkline.routes.live import RELOADED, START_SECONDS, Compile, LiveRoute, LiveRoutes, Rests, Runner
 from trunkline.routes.looking import Looked, Looks
@@ -57,6 +59,7 @@ class Making:
     compile: Compile
     rests: Rests
     start_seconds: float = START_SECONDS
+    compiling: Compiling = field(default_factory=Compiling)
 
 
 def rests_outside(region: str) -> Rests:
@@ -107,7 +110,7 @@ class RoutingTableManager:
     ) -> None:  # fmt: skip
         self._storage, self._syncer, self._making, self._clock = storage, syncer, making, clock
         self._others, self._on_tenant = others, on_tenant
-        self._live = LiveRoutes(runner, making.compile, making.rests, making.start_seconds)
+        self._live = LiveRoutes(runner, making.compile, making.rests, making.start_seconds, making.compiling)
         self._looks = Looks(storage, self._live)
         self.repairs = Repairs(storage, self._live, self._looks, clock, random, pace)
         self.awaited, self.acked = Awaited(), Acked()
@@ -153,7 +156,7 @@ class RoutingTableManager:
         self, tenant: Tenant, body: Body, id: str = "", notes: Body | None = None, expect: int | None = None
     ) -> Changed:
         """Adds a route or, if the id is there, updates it; without an id its hash is its id."""
-        hash = self._making.hash(tenant, body)
+        hash = await self._making.compiling.do(body, lambda: self._making.hash(tenant, body))
         return await self.change([Put(RouteKey(tenant, id or hash), hash, body, notes or {}, expect)])
 
     async def remove(self, key: RouteKey, expect: int | None = None) -> Changed:
@@ -176,7 +179,7 @@ class RoutingTableManager:
         if not self.ready:
             raise Retryable("routing table", f"instance {self.instance} is not ready", "ask another instance, or later")
         puts = [change for change in changes if isinstance(change, Put)]
-        with collector_at_rest(len(changes)), self._live.prepared(self._compiled(puts)):
+        with collector_at_rest(len(changes)), self._live.prepared(await self._compiled(puts)):
             return await self._made(changes)
 
     async def _made(self, changes: Sequence[Change]) -> Changed:
@@ -231,12 +234,15 @@ class RoutingTableManager:
     def live(self) -> list[LiveRoute]:
         return list(self._live.routes.values())
 
-    def _compiled(self, puts: Sequence[Put]) -> list[LiveRoute]:
+    async def _compiled(self, puts: Sequence[Put]) -> list[LiveRoute]:
         """What is not live yet; raises `Invalid` for what is wrong with it."""
         now = self._clock.wall()
         new = {put.hash: put for put in reversed(puts) if put.hash not in self.table.live}
         configs = [RouteConfig(put.key, put.hash, put.body, put.notes, 0, now, now) for put in new.values()]
-        return [LiveRoute(config.hash, config, self._making.compile(config)) for config in configs]
+        return [LiveRoute(config.hash, config, await self._compiled_one(config)) for config in configs]
+
+    async def _compiled_one(self, config: RouteConfig) -> Any:
+        return await self._making.compiling.do(config.body, lambda: self._making.compile(config))
 
     async def _stored(self, key: RouteKey) -> RouteConfig:
         found = (await self._storage.read([key])).get(key)

@@ -81,7 +81,7 @@ class StatefulFilter(ABC):
 class FilterPlugin(Generic[C]):
     """`blocking`: it may wait (for another process), so it is called in a thread. `pure`: what comes of an event depends on
     that event, the configuration and the clock, and nothing else is done: one call may serve equal filters of several
-    routes."""
+    routes. `heavy`: to read or compile it may take long, so that is done in a thread, too."""
 
     name: str
     config: type[C]
@@ -89,6 +89,7 @@ class FilterPlugin(Generic[C]):
     stateful: bool = False
     blocking: bool = False
     pure: bool = False
+    heavy: bool = False
 
 
 class Runs(StrEnum):

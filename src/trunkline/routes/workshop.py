@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TypeVar
 
 from trunkline.core.errors import Invalid
 from trunkline.core.mistakes import Mistake, Mistakes
 from trunkline.routes.compile import NOWHERE, CompiledRoute, compile_route
+from trunkline.routes.compiling import Compiling
 from trunkline.routes.plugin import Around
 from trunkline.routes.registry import Registry
 from trunkline.routes.route import PluginUse, Route
@@ -27,6 +29,10 @@ class Workshop:
     plugins: Registry
     around: Around = NOWHERE
     secrets: Callable[[], Sections] = dict
+
+    @cached_property
+    def compiling(self) -> Compiling:
+        return Compiling(self.plugins)
 
     def compiled(self, route: Route) -> CompiledRoute:
         """For trying it out: what it was told is in it, secrets too."""

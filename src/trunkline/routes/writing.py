@@ -55,12 +55,12 @@ class Writing:
         raw = _named(body, id)
         before = await self._before(tenant, raw)
         inflated = await self._inflated(tenant, raw)
-        one, warnings = self._read(tenant, filled(inflated, before.body if before else {}, self._models))
+        one, warnings = await self._read(tenant, filled(inflated, before.body if before else {}, self._models))
         return await self._prepared(tenant, one, warnings, before, expect)
 
     async def tried(self, tenant: Tenant, body: Any, id: str = "") -> Prepared:
         """For trying it out, with all that it makes to be seen: stars stay stars, for its filters could tell what they hide."""
-        one, warnings = self._read(tenant, await self._inflated(tenant, _named(body, id)))
+        one, warnings = await self._read(tenant, await self._inflated(tenant, _named(body, id)))
         return await self._prepared(tenant, one, warnings, None, None)
 
     async def _prepared(
@@ -91,7 +91,10 @@ class Writing:
         plugins = {kind.value: self._workshop.plugins.names(kind) for kind in Kind}
         return inflate(raw, found, plugins).body
 
-    def _read(self, tenant: Tenant, raw: Body) -> tuple[ReadRoute, tuple[Mistake, ...]]:
+    async def _read(self, tenant: Tenant, raw: Body) -> tuple[ReadRoute, tuple[Mistake, ...]]:
+        return await self._workshop.compiling.do(raw, lambda: self._read_here(tenant, raw))
+
+    def _read_here(self, tenant: Tenant, raw: Body) -> tuple[ReadRoute, tuple[Mistake, ...]]:
         reading = read_route(raw, self._reader, tenant)
         if reading.mistakes:
             raise Mistakes("route", reading.mistakes, "mend these fields")

@@ -93,4 +93,4 @@ def _failed(event: Event, value: Any, around: Around) -> list[Event]:
 
 _READ: Mapping[bytes, Callable[[Event, Any, Around], list[Event]]] = {b"R": _returned, b"L": _logged, b"E": _failed}
 
-JS = FilterPlugin("js", JsConfig, compile_js, blocking=True)
+JS = FilterPlugin("js", JsConfig, compile_js, blocking=True, heavy=True)

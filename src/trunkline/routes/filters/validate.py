@@ -65,4 +65,4 @@ def _first_mistake(check: Any, value: Any, patience: Patience) -> str:
     return f"{error.json_path[1:]}: {said}"
 
 
-VALIDATE = FilterPlugin("validate", ValidateConfig, compile_validate, pure=True)
+VALIDATE = FilterPlugin("validate", ValidateConfig, compile_validate, pure=True, heavy=True)
