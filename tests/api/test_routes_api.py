@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import httpx
+import psycopg
 import pytest
 import yaml
 from psycopg_pool import AsyncConnectionPool
@@ -14,16 +15,18 @@ from pydantic import BaseModel
 
 from memory_node import is_problem
 from memory_routes import RoutedInstance, T, routed, simple, with_tenant
+from route_place import until as until_said
 from routes_in_memory import until
 from trunkline.api import routesexamples as example
 from trunkline.api import routesmodels as models
-from trunkline.routes.instances import Instance, Kind
+from trunkline.routes.instances import Instance, Kind, Presence
 from trunkline.routes.keys import Tenant
 from trunkline.routes.storage.memory import MemoryStorage
 from trunkline.routes.storage.postgres import PostgresStorage
 from trunkline.routes.sync.acked_rows import PostgresAcks
 from trunkline.routes.sync.memory import MemoryHub, MemorySyncer
 from trunkline.routes.sync.postgres import PostgresSyncer
+from trunkline.routes.told import PostgresTold
 
 ALARMS = {
     "userId": "boris", "receiver": {"plugin": "debug"}, "sender": {"plugin": "debug", "name": "out"},
@@ -51,10 +54,10 @@ async def in_memory() -> AsyncIterator[tuple[RoutedInstance, RoutedInstance]]:
 @asynccontextmanager
 async def in_postgres(dsn: str) -> AsyncIterator[tuple[RoutedInstance, RoutedInstance]]:
     async with AsyncConnectionPool(dsn, min_size=1, max_size=2, open=False) as pool:
-        acks = PostgresAcks(pool)
+        acks, told = PostgresAcks(pool), PostgresTold(pool)
         async with (
-            routed(PostgresStorage(dsn), PostgresSyncer(dsn, "i1"), **known("i1"), acks=acks) as one,
-            routed(PostgresStorage(dsn), PostgresSyncer(dsn, "i2"), **known("i2"), acks=acks) as two,
+            routed(PostgresStorage(dsn), PostgresSyncer(dsn, "i1"), **known("i1"), acks=acks, told=told) as one,
+            routed(PostgresStorage(dsn), PostgresSyncer(dsn, "i2"), **known("i2"), acks=acks, told=told) as two,
         ):
             yield one, two
 
@@ -133,6 +136,33 @@ async def test_the_status_says_what_every_instance_has_or_why_not(pair: tuple[Ro
         assert (here[0]["instances"][0]["state"], here[0]["instances"][0]["revision"]) == ("refused", 0)
         if two.operating.acks is not None:  # kept for all: so the publisher's own word is known here, too
             assert here[0]["instances"][1]["state"] == "acked"
+
+
+async def test_long_after_a_change_the_status_says_what_every_instance_has(make_database: Callable[..., str]) -> None:
+    dsn = make_database("routes")
+    async with in_postgres(dsn) as (one, two), one.client() as client:
+        presence = Presence(dsn, Instance("i2", Kind.NODE), every=0.05)
+        presence.tells = two.manager.told
+        await presence.start()
+        try:
+            await with_tenant(client)
+            await asked(client, "PUT", f"{T}/routes/ok", models.RouteChanged, json=simple(), params={"wait": 30})
+            two.runner.fails = "the broker is away"
+            await asked(client, "PUT", f"{T}/routes/sad", models.RouteChanged, json=ALARMS, params={"wait": 30})
+            with psycopg.connect(dsn) as conn:
+                conn.execute("DELETE FROM routes.ack")  # as after a day
+            await two.manager.repairs.look()
+
+            async def says(**wanted: str) -> bool:
+                found = await asked(client, "GET", "/v1/routes/status", models.StandingShown)
+                return {route["id"]: route["instances"][1]["state"] for route in found["routes"]} == wanted
+
+            await until_said(lambda: says(ok="loaded", sad="refused"))
+            two.runner.fails = ""
+            await two.manager.repair()
+            await until_said(lambda: says(ok="loaded", sad="loaded"))
+        finally:
+            await presence.stop()
 
 
 async def test_many_changes_are_one_and_a_dry_run_changes_nothing(pair: tuple[RoutedInstance, RoutedInstance]) -> None:

@@ -8,11 +8,14 @@ from collections.abc import AsyncIterator, Callable
 import psycopg
 import pytest
 from psycopg import AsyncConnection
+from psycopg_pool import AsyncConnectionPool
 from structlog.testing import capture_logs
 
 from route_ears import until
+from route_place import until as until_said
 from trunkline.core.errors import Retryable
 from trunkline.routes.instances import Instance, Kind, Presence, alive, forget, heartbeat, new_id, unregister
+from trunkline.routes.told import PostgresTold, Refusal, Told
 
 NODE = Instance("edge-1_a", Kind.NODE, ("http", "redis"))
 PIPELINE = Instance("hub-1_b", Kind.PIPELINE, ("kafka",))
@@ -55,6 +58,28 @@ async def test_the_first_heartbeat_registers_and_later_ones_renew(conn: AsyncCon
     renewed = (await alive(conn))[0]
     assert renewed.started == node.started
     assert renewed.heartbeat > node.heartbeat
+
+
+async def says(rows: PostgresTold, wanted: dict[str, Told]) -> bool:
+    return await rows.told() == wanted
+
+
+async def test_i3_it_tells_how_its_table_is_when_that_changed_or_its_row_was_lost(conn: AsyncConnection, dsn: str) -> None:
+    one = Told(7, {"org/app/r": Refusal(7, 0, "it is 'broken'")})
+    node = Presence(dsn, NODE, every=0.02)
+    told: list[Told | None] = [one]
+    node.tells = lambda: told[0]
+    await node.start()
+    async with AsyncConnectionPool(dsn, min_size=1, max_size=1, open=False) as pool:
+        rows = PostgresTold(pool)
+        assert await rows.told() == {NODE.id: Told(7, {"org/app/r": Refusal(7, 0, "it is 'broken'")})}
+        told[0] = Told(8, {})
+        await until_said(lambda: says(rows, {NODE.id: Told(8, {})}))
+        await unregister(conn, NODE.id)
+        await until_said(lambda: says(rows, {NODE.id: Told(8, {})}))
+        told[0] = None
+        await until_said(lambda: says(rows, {}))
+    await node.stop()
 
 
 async def test_who_is_silent_for_too_long_is_not_alive_until_it_speaks_again(conn: AsyncConnection) -> None:

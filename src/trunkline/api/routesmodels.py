@@ -192,7 +192,7 @@ class DeclarationAnswer(Envelope):
 class InstanceShown(_Shown):
     instance: str
     state: str = Field(
-        description="live, rests, refused, absent; of others: acked, behind, refused, loaded (at start), unknown"
+        description="live, rests, refused, absent; of others: acked, behind, refused, loaded (it looked by itself), unknown"
     )
     revision: int = Field(description="that it has, as far as is known; 0: none")
     refused: int = Field(description="the revision that did not start; 0: none")

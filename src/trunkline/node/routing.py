@@ -57,6 +57,7 @@ from trunkline.routes.storage.opened import storage_at
 from trunkline.routes.sync.acked_rows import PostgresAcks
 from trunkline.routes.sync.opened import syncer_at
 from trunkline.routes.tenants import Tenants
+from trunkline.routes.told import PostgresTold
 from trunkline.routes.workshop import Workshop
 
 CONNECTIONS = 8
@@ -151,6 +152,7 @@ class Routing:
         self._counting = CountingRunner(runner, self._clock)
         manager = self._manager(storage, self._counting, presence, tenants)
         await manager.start()
+        presence.tells = manager.told
         stack.push_async_callback(manager.stop)
         await tenants.load()  # again: now deltas are heard
         if self._file:
@@ -206,7 +208,7 @@ class Routing:
         return RoutesOperating(
             manager, storage, tenants, self._workshop, lambda: presence.others, acks,
             PluginCounts(runner, self._clock), runner, runner.hooks, routing.event_seconds, DeadLetters(pool),
-            runner.counts, SparkCounts(pool),
+            runner.counts, SparkCounts(pool), PostgresTold(pool),
         )  # fmt: skip
 
 

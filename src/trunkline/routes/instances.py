@@ -2,7 +2,8 @@
 
 I1  An instance is alive if its heartbeat is not older than ALIVE_SECONDS. Ids never come twice: each start makes one.
 I2  A heartbeat registers again whoever is not registered (the row was swept, or the database restored).
-I3  Publishing waits for nobody, so it takes who was alive at the last heartbeat (`Presence.others`).
+I3  With its heartbeat it tells how its routing table is (`trunkline.routes.told`), when that has changed.
+I4  Publishing waits for nobody, so it takes who was alive at the last heartbeat (`Presence.others`).
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from trunkline.core.backoff import Backoff
 from trunkline.core.errors import Retryable
 from trunkline.db.away import AWAY, in_one_line
 from trunkline.net.tasks import Tasks
+from trunkline.routes.told import Tells, Told, tell
 
 HEARTBEAT_SECONDS = 1.5
 ALIVE_SECONDS = 5.0
@@ -30,6 +32,7 @@ FORGET_SECONDS = 86_400.0
 _REGISTER: LiteralString = """
 INSERT INTO site.instance (id, kind, runs) VALUES (%(id)s, %(kind)s, %(runs)s)
 ON CONFLICT (id) DO UPDATE SET kind = excluded.kind, runs = excluded.runs, heartbeat_at = clock_timestamp()
+RETURNING looked IS NOT NULL
 """
 _FORGET: LiteralString = "DELETE FROM site.instance WHERE heartbeat_at < clock_timestamp() - make_interval(secs => %s)"
 _UNREGISTER: LiteralString = "DELETE FROM site.instance WHERE id = %s"
@@ -62,9 +65,10 @@ def new_id(name: str) -> str:
     return f"{name}_{uuid.uuid4().hex[:12]}"
 
 
-async def heartbeat(conn: Connection, me: Instance) -> None:
-    """The first one registers it."""
-    await conn.execute(_REGISTER, {"id": me.id, "kind": me.kind.value, "runs": list(me.runs)})
+async def heartbeat(conn: Connection, me: Instance) -> bool:
+    """The first one registers it. Gives whether it has told how its routing table is."""
+    rows = await conn.execute(_REGISTER, {"id": me.id, "kind": me.kind.value, "runs": list(me.runs)})
+    return bool((await rows.fetchall())[0][0])
 
 
 async def unregister(conn: Connection, id: str) -> None:
@@ -81,18 +85,24 @@ async def forget(conn: Connection, after: float = FORGET_SECONDS) -> int:
     return (await conn.execute(_FORGET, (after,))).rowcount
 
 
+def _untold() -> Told | None:
+    return None
+
+
 class Presence:
-    """Keeps one instance alive in the table, and knows the others."""
+    """Keeps one instance alive in the table, and knows the others. `tells`: how its routing table is, once it is loaded."""
 
     def __init__(
         self, dsn: str, me: Instance, every: float = HEARTBEAT_SECONDS, within: float = ALIVE_SECONDS,
         chance: Callable[[], float] = random.random,
     ) -> None:  # fmt: skip
         self.me = me
+        self.tells: Tells = _untold
         self._dsn, self._every, self._within = dsn, every, within
         self._backoff = Backoff(0.05, every, chance)
         self._conn: Connection | None = None
         self._known: tuple[Instance, ...] = ()
+        self._told: Told | None = None
         self._tasks = Tasks()
 
     @property
@@ -139,7 +149,11 @@ class Presence:
                 connect_timeout=5,
                 tcp_user_timeout=5_000,
             )
-        await heartbeat(self._conn, self.me)
+        if not await heartbeat(self._conn, self.me):
+            self._told = None
+        if (told := self.tells()) != self._told:
+            await tell(self._conn, self.me.id, told)
+            self._told = told
         self._known = tuple(await alive(self._conn, self._within))
         return self._conn
 

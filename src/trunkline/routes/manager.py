@@ -38,6 +38,7 @@ from trunkline.routes.storage.base import Body, Change, Put, Remove, RouteConfig
 from trunkline.routes.sync.base import Ack, Answer, Delta, DeltaSyncer, Item, OnDelta, Operation
 from trunkline.routes.sync.waiting import MANY
 from trunkline.routes.table import Table
+from trunkline.routes.told import Told, told_of
 
 GAP_SECONDS = 1.0
 """So long the deltas behind a gap wait for its repair; what is slow to start then goes on beside them."""
@@ -140,9 +141,9 @@ class RoutingTableManager:
             await self.stop()
             raise
         self.ready = True
-        self._refusals.untold()
+        refused = self._refusals.untold()
         for answer in self._loading:
-            answer("")
+            answer(refused)
         self._tasks.spawn(self.repairs.run(), name="routes: repairs")
 
     async def stop(self) -> None:
@@ -222,6 +223,10 @@ class RoutingTableManager:
             return Status(reason=refused.reason, refused=refused.revision) if refused else Status()
         reason = refused.reason if refused else known.rests
         return Status(known.revision, known.hash, not known.rests, reason, refused.revision if refused else 0)
+
+    def told(self) -> Told | None:
+        """How the table is beside the stored one; nothing is said before it is loaded."""
+        return told_of(self.table, self.repairs.looked) if self.ready else None
 
     def statuses(self) -> dict[RouteKey, Status]:
         return {key: self.status(key) for key in sorted(self.table.ids.keys() | self.table.refused.keys())}

@@ -27,6 +27,7 @@ from trunkline.routes.standing import AckedRows, Standing
 from trunkline.routes.storage.base import Storage
 from trunkline.routes.tenancy import Tenancy
 from trunkline.routes.tenants import Tenants
+from trunkline.routes.told import ToldRows
 from trunkline.routes.trial import Trial
 from trunkline.routes.workshop import Workshop
 from trunkline.routes.writing import Writing
@@ -39,7 +40,8 @@ def _alone() -> Sequence[Instance]:
 @dataclass(frozen=True)
 class RoutesOperating:
     """`others`: the other instances that are alive. `acks`: those that a database keeps for all; none: only what was heard here
-    is known. `counts`, `counts_of`: what the runner counted, for a plugin and for a route; `spark`: what pipelines did.
+    is known. `told`: how the others say that their tables are. `counts`, `counts_of`: what the runner counted, for a plugin and
+    for a route; `spark`: what pipelines did.
     `runner`, `hooks`, `dead_letters`: none where no route runs. `event_seconds`: how long an event that somebody injects may
     take."""
 
@@ -56,6 +58,7 @@ class RoutesOperating:
     dead_letters: Letters | None = None
     counts_of: CountsOf = none_counted
     spark: SparkCounts | None = None
+    told: ToldRows | None = None
 
     @cached_property
     def model_of(self) -> ModelOf:
@@ -102,7 +105,7 @@ class RoutesOperating:
     @cached_property
     def standing(self) -> Standing:
         """How routes are at each instance, and repairs."""
-        return Standing(self.manager, self.storage, self.tenancy, self.others, self.acks)
+        return Standing(self.manager, self.storage, self.tenancy, self.others, self.acks, self.told)
 
     @cached_property
     def plugins(self) -> Plugins:

@@ -79,6 +79,11 @@ class Repairs:
         """The newest that this instance has heard of."""
         return max(self._live.table.revision, self._seen)
 
+    @property
+    def looked(self) -> int:
+        """All that is not newer was looked at."""
+        return self._seen
+
     def soon(self) -> None:
         self._soon.set()
 

@@ -1,12 +1,13 @@
 """How each route is at each instance, repairs, and what became of a change.
 
-Of this instance the table says it. Of another its last ack does: as it was heard here, or where acks are kept for all
-(Postgres) as it stands there. One that started after a route was last changed has loaded it, and acked nothing.
+Of this instance the table says it. Another says it with its heartbeat (`trunkline.routes.told`); of what is newer than that
+its last ack does: as it was heard here, or where acks are kept for all (Postgres) as it stands there. One that started after a
+route was last changed has loaded it, and acked nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from trunkline.core.errors import Terminal
@@ -18,6 +19,7 @@ from trunkline.routes.repair import Repaired
 from trunkline.routes.shown import shown_key, shown_outcome, shown_status
 from trunkline.routes.storage.base import RouteConfig, Storage
 from trunkline.routes.tenancy import Tenancy
+from trunkline.routes.told import Told, ToldRows
 
 
 class AckedRows(Protocol):
@@ -34,9 +36,10 @@ class NoSuchChange(Terminal):
 class Standing:
     def __init__(
         self, manager: RoutingTableManager, storage: Storage, tenancy: Tenancy, others: Callable[[], Sequence[Instance]],
-        rows: AckedRows | None,
+        rows: AckedRows | None, told: ToldRows | None = None,
     ) -> None:  # fmt: skip
         self._manager, self._storage, self._tenancy, self._others, self._rows = manager, storage, tenancy, others, rows
+        self._told = told
 
     async def status(
         self, tenant: Tenant | None, id: str = "", after: RouteKey | None = None, most: int = 1000
@@ -46,12 +49,13 @@ class Standing:
             await self._tenancy.check(tenant)
         keys = await self._keys(tenant, id)
         page = [key for key in keys if after is None or key > after][: most + 1]
+        told = await self._told.told() if self._told is not None else {}
         stored, words, others = await self._storage.read(page[:most]), await self._words(page[:most]), self._others()
         return {
             "instance": self._manager.instance,
             "instances": [self._manager.instance, *(other.id for other in others)],
             "ready": self._manager.ready,
-            "routes": [self._route(key, stored.get(key), words.get(key, {}), others) for key in page[:most]],
+            "routes": [self._route(key, stored.get(key), words.get(key, {}), others, told) for key in page[:most]],
             "next": str(page[most - 1]) if len(page) > most else None,
         }
 
@@ -82,15 +86,18 @@ class Standing:
         return {key: self._manager.acked.words(key, names) for key in keys}
 
     def _route(
-        self, key: RouteKey, stored: RouteConfig | None, words: dict[str, Word], others: Sequence[Instance]
-    ) -> dict[str, Any]:
+        self, key: RouteKey, stored: RouteConfig | None, words: dict[str, Word], others: Sequence[Instance],
+        told: Mapping[str, Told],
+    ) -> dict[str, Any]:  # fmt: skip
         revision = stored.revision if stored else 0
         here = {"instance": self._manager.instance, **shown_status(self._manager.status(key)), "at": None}
-        elsewhere = [_other(other, words.get(other.id), stored) for other in others]
+        elsewhere = [_other(other, words.get(other.id), stored, told.get(other.id)) for other in others]
         return {**shown_key(key), "revision": revision, "instances": [here, *elsewhere]}
 
 
-def _other(instance: Instance, word: Word | None, stored: RouteConfig | None) -> dict[str, Any]:
+def _other(instance: Instance, word: Word | None, stored: RouteConfig | None, told: Told | None) -> dict[str, Any]:
+    if stored is not None and told is not None and told.looked >= stored.revision:
+        return _as_told(instance, word, stored, told)
     loaded = stored is not None and instance.started > stored.modified
     if word is None or (loaded and word.at < instance.started):
         return _said(instance, "loaded" if loaded else "unknown", stored.revision if stored and loaded else 0)
@@ -98,6 +105,15 @@ def _other(instance: Instance, word: Word | None, stored: RouteConfig | None) ->
         return _said(instance, "refused", word.revision, stored.revision if stored else 0, word)
     current = word.revision == (stored.revision if stored else 0)
     return _said(instance, "acked" if current else "behind", word.revision, 0, word)
+
+
+def _as_told(instance: Instance, word: Word | None, stored: RouteConfig, told: Told) -> dict[str, Any]:
+    if refused := told.of(stored.key):
+        why = Word(instance.id, refused.has, refused.reason, word.at if word and word.reason else instance.heartbeat)
+        return _said(instance, "refused", refused.has, refused.revision, why)
+    if word is not None and word.revision == stored.revision and not word.reason:
+        return _said(instance, "acked", stored.revision, 0, word)
+    return _said(instance, "loaded", stored.revision)
 
 
 def _said(instance: Instance, state: str, revision: int, refused: int = 0, word: Word | None = None) -> dict[str, Any]:

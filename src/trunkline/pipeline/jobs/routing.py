@@ -130,6 +130,7 @@ class PipelineRouting:
             lambda: [other.id for other in presence.others],
         )  # fmt: skip
         await manager.start()
+        presence.tells = manager.told
         stack.push_async_callback(manager.stop)
         await runner.receive(lambda: (self.instance, *presence.others), partial(_stored, storage))
         stack.push_async_callback(runner.rest)
