@@ -39,7 +39,7 @@ log = structlog.get_logger(__name__)
 
 
 class Job:
-    """`failed` is called, from the job's thread, when it could not go on `let_go` times in a row."""
+    """`failed` is called, from the job's thread, when it could not go on `let_go` times in a row, and each time after that."""
 
     def __init__(
         self, spark: Spark, settings: JobSettings, checkpoints: Path, loop: Loop, clock: Clock, tell: Tell,
@@ -62,7 +62,7 @@ class Job:
         self._members: Callable[[], Mapping[str, Member]] = dict
         self._begun = False
         self._forgets_at = self._looks_at = 0.0
-        self._changes, self._settled = 1, 0
+        self._changes, self._settled, self._told = 1, 0, 0
 
     @property
     def senders(self) -> Senders:
@@ -133,8 +133,14 @@ class Job:
         while not self._stopping.wait(LOOK_SECONDS):
             self._supervisor.supervise()
             self._tend()
-            if self._supervisor.failures >= self._let_go and not self.batches.given_back:
-                self._failed(self._supervisor.reason)
+            self._tell_failures()
+
+    def _tell_failures(self) -> None:
+        """Each once: whoever hears of it rests longer every time."""
+        failures = self._supervisor.failures
+        if self._let_go <= failures != self._told and not self.batches.given_back:
+            self._failed(self._supervisor.reason)
+        self._told = failures
 
     def _begin(self) -> bool:
         while not self._stopping.is_set():
