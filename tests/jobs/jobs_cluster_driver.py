@@ -17,7 +17,7 @@ from trunkline.core.jsoncodec import dumps
 from trunkline.pipeline.session import Spark, open_session
 from waiting import eventually
 
-RECORDS, ROUNDS = 300, 10
+ROUND, LEAST, MOST = 30, 300, 3_000  # records
 
 
 def routes(brokers: str, prefix: str) -> dict[str, dict[str, Any]]:
@@ -57,12 +57,20 @@ def run(spark: Spark, dsn: str, folder: Path, brokers: str, prefix: str) -> dict
     with closing(Topics(brokers, prefix)) as topics, RouteJobs(spark, dsn, folder, few_events=0) as jobs:
         for id, route in routes(brokers, prefix).items():
             jobs.put(id, route["receiver"], route["sender"], *route.get("filterChain", ()), **_rest(route))
-        for end in range(RECORDS // ROUNDS, RECORDS + 1, RECORDS // ROUNDS):
-            put_records(topics, end - RECORDS // ROUNDS, end)
-            eventually(functools.partial(_has_routed, jobs, end), 90, jobs.failing)
+        records = 0
+        while records < LEAST or (min(tasks_of_executors(spark)) == 0 and records < MOST):  # Spark throws dice
+            records += ROUND
+            put_records(topics, records - ROUND, records)
+            eventually(functools.partial(_has_routed, jobs, records), 90, jobs.failing)
         sent = {id: count.sent for id, count in jobs.counts.items()}
     tasks = tasks_of_executors(spark)
-    return {"cores": spark.cores, "sent": sent, "tasks": tasks, "imported_from": imported_from(spark)}
+    return {
+        "cores": spark.cores,
+        "records": records,
+        "sent": sent,
+        "tasks": tasks,
+        "imported_from": imported_from(spark),
+    }
 
 
 def _has_routed(jobs: RouteJobs, events: int) -> bool:

@@ -13,7 +13,6 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from jobs_cluster_driver import RECORDS
 from pipeline_process import Flow, PipelineProcess
 
 from kafka_topics import Topics
@@ -57,15 +56,16 @@ def test_routes_run_on_two_workers_that_get_the_package_from_the_driver(
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     seen = json.loads(done.stdout.splitlines()[-1])
+    records = seen["records"]
     assert seen["cores"] == 2
     assert len(seen["tasks"]) == 2
     assert min(seen["tasks"]) > 0
-    assert seen["sent"] == {"alarms": RECORDS // 3, "doubled": RECORDS, "rows": RECORDS}, done.stderr
+    assert seen["sent"] == {"alarms": records // 3, "doubled": records, "rows": records}, done.stderr
     assert all(".zip/trunkline/" in file for file in seen["imported_from"])
-    assert sorted(loads(value)["n"] for value in topics.values("alarms")) == list(range(0, RECORDS, 3))
-    assert sorted(loads(value)["n"] for value in topics.values("doubled")) == list(range(0, 2 * RECORDS, 2))
+    assert sorted(loads(value)["n"] for value in topics.values("alarms")) == list(range(0, records, 3))
+    assert sorted(loads(value)["n"] for value in topics.values("doubled")) == list(range(0, 2 * records, 2))
     with psycopg.connect(dsn) as conn:
-        assert [n for (n,) in conn.execute("SELECT n FROM public.taken ORDER BY n")] == list(range(RECORDS))
+        assert [n for (n,) in conn.execute("SELECT n FROM public.taken ORDER BY n")] == list(range(records))
 
 
 def test_the_command_runs_routes_on_a_cluster_and_lets_it_go(master: str, site: str, topics: Topics, tmp_path: Path) -> None:
