@@ -1,7 +1,8 @@
 """Forgetting a site: everything the hub keeps of it, in one transaction.
 
 F1  All or nothing, so nobody sees a part of a site.
-F2  Locks in the order of everybody else: ledger, rows, inbox, and the counter last.
+F2  Locks in the order of everybody else: ledger, rows, inbox, and the counter last. An apply that leaves the inbox first has
+    its rows found once more after that; one that comes later finds its bundle gone, and undoes itself.
 F3  A site that still sends would be back at once, with what it sends next and nothing else. So it is not forgotten while
     bundles of it come, unless somebody insists.
 F4  Where intake reads on is not touched: what it has passed it does not read again.
@@ -9,6 +10,7 @@ F4  Where intake reads on is not touched: what it has passed it does not read ag
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import psycopg
@@ -19,8 +21,7 @@ from trunkline.bridge.types import Types
 from trunkline.core.errors import Invalid
 
 QUIET_SECONDS = 60
-_KEPT_BEFORE = ("ledger",)
-_KEPT_AFTER = ("inbox", "chunk", "quarantine", "run", "resync", "site", "counter")
+_KEPT_BESIDE = ("chunk", "quarantine", "run", "resync", "site", "counter")
 _KNOWN = " OR ".join(
     f"EXISTS (SELECT FROM bridge.{name} WHERE site = %(site)s)" for name in ("site", "ledger", "inbox", "counter")
 )
@@ -36,8 +37,11 @@ def forget(conn: psycopg.Connection[Any], types: Types, site: str, force: bool) 
     """Table → rows that are gone. The transaction stays open."""
     _check(conn, site, force)
     tables = dict.fromkeys(table for declared in types.values() for table in declared.tables)
-    order = [*(f"bridge.{name}" for name in _KEPT_BEFORE), *tables, *(f"bridge.{name}" for name in _KEPT_AFTER)]
-    return {table: _delete(conn, table, site) for table in order}
+    applied = ["bridge.ledger", *tables]
+    gone: Counter[str] = Counter()
+    for table in (*applied, "bridge.inbox", *applied, *(f"bridge.{name}" for name in _KEPT_BESIDE)):
+        gone[table] += _delete(conn, table, site)
+    return dict(gone)
 
 
 def _check(conn: psycopg.Connection[Any], site: str, force: bool) -> None:

@@ -1,6 +1,8 @@
 """The end of an apply: the ledger goes on, the bundles leave the inbox, what they make up for is settled, and all is counted.
 
 In this order, which is that of intake: ledger, inbox, quarantine and wishes, counters. So the two never wait in a ring.
+What was written and is in the inbox no more, not even as something newer, was taken away meanwhile, with its site perhaps: then
+nothing was applied.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from trunkline.bridge.handler import Written
 from trunkline.bridge.judgement import Decision, Entry
 from trunkline.bridge.types import BundleType, Match, Types
 from trunkline.core.bundle import Mode, Version
+from trunkline.core.errors import Retryable
 
 _ADVANCE = """
 INSERT INTO bridge.ledger AS l (site, type, incarnation, generation, value, event_time)
@@ -67,6 +70,10 @@ WITH leaving AS (
      ORDER BY i.site, i.key FOR UPDATE OF i)
 DELETE FROM bridge.inbox AS i USING leaving AS l WHERE i.site = l.site AND i.type = %(type)s AND i.key = l.key
 RETURNING i.site, i.key
+"""
+_THERE = """
+SELECT i.site, i.key FROM bridge.inbox AS i JOIN unnest(%s::text[], %s::text[]) AS n (site, key) USING (site, key)
+ WHERE i.type = %s
 """
 
 _NONE = Written(0, 0)
@@ -160,6 +167,7 @@ def _leave(
     """What replaced a complete bundle meanwhile stays. Intake counted the other as conflated: wrong if it was applied."""
     dropped = _drop_before(conn, declared, decisions) + _drop_needless(conn, types, declared, applied)
     left = _delete(conn, declared, decisions)
+    _require_there(conn, declared, {(one.site, entry.key) for one in applied for entry in one.decision.applied} - left)
     tallies = {}
     for site, decision in decisions.items():
         done, stale, outdated = (
@@ -173,6 +181,15 @@ def _leave(
             rows_received=rows.received, rows_written=rows.written,
         )  # fmt: skip
     return tallies
+
+
+def _require_there(conn: psycopg.Connection[Any], declared: BundleType, stay: set[tuple[str, str]]) -> None:
+    if stay:
+        sites, keys = map(list, zip(*stay, strict=True))
+        gone = stay - set(conn.execute(_THERE, (sites, keys, declared.name)).fetchall())
+        if gone:
+            what = f"{declared.name} of {', '.join(sorted({site for site, _ in gone}))}"
+            raise Retryable(what, "it was taken out of the inbox while it was applied", "the inbox is read again")
 
 
 def _drop_before(conn: psycopg.Connection[Any], declared: BundleType, decisions: Mapping[str, Decision]) -> Counter[str]:
