@@ -1,82 +1,96 @@
-"""One instance of a site's routing table: storage, delta syncer and manager as in a node, around a runner that keeps the match
-index and runs chains, and has no plugins to start."""
+"""One instance of a site's routing table: storage, delta syncer, manager and local runner as in a node. Its routes read from a
+receiver that gives what the benchmark tells it to, or from one that is idle."""
 
 from __future__ import annotations
 
 import asyncio
 import random
 from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
+from psycopg_pool import AsyncConnectionPool
+
+from routeparts.local import SourceConfig, Tap
 from trunkline.core.clock import SystemClock
-from trunkline.core.mistakes import Mistakes
-from trunkline.routes.compile import CompiledRoute, compile_route
+from trunkline.routes.compile import NOWHERE
+from trunkline.routes.ends import Place
 from trunkline.routes.event import Event
-from trunkline.routes.index import MatchIndex
-from trunkline.routes.keys import Tenant
+from trunkline.routes.keys import RouteKey
 from trunkline.routes.live import LiveRoute
-from trunkline.routes.manager import Making, RoutingTableManager, rests_outside
-from trunkline.routes.model import ReadRoute, RouteReader, read_route
-from trunkline.routes.needs import needs_of
-from trunkline.routes.storage.base import Body, RouteConfig
+from trunkline.routes.local.here import Here
+from trunkline.routes.local.outbox import Outbox
+from trunkline.routes.local.runner import LocalRunner
+from trunkline.routes.making import making_at
+from trunkline.routes.manager import RoutingTableManager
+from trunkline.routes.outcome import Outcome
+from trunkline.routes.plugin import ReceiverPlugin, Runs
+from trunkline.routes.quota_buckets import MemoryBuckets
+from trunkline.routes.quotas import Quotas
+from trunkline.routes.registry import OURS, Registry
+from trunkline.routes.senders.debug import DebugSender
 from trunkline.routes.storage.opened import storage_at
 from trunkline.routes.sync.postgres import PostgresSyncer
 from trunkline.routes.sync.redis import RedisSyncer
+from trunkline.routes.workshop import Workshop
+
+CLOCK = SystemClock()
 
 
-class IndexRunner:
-    def __init__(self) -> None:
-        self.running: dict[str, LiveRoute] = {}
-        self.moved = asyncio.Event()
-        self._index = MatchIndex[str]()
+class Running(LocalRunner):
+    """`moved`: is set when a route has started or was replaced."""
+
+    def __init__(self, name: str, database: str, pool: Any) -> None:
+        self.moved, self.tap = asyncio.Event(), Tap()
+        self.registry = Registry((*OURS, ReceiverPlugin("source", SourceConfig, Runs.LOCAL, self._opened, everywhere=True)))
+        here = Here("bench", name, database, pool, CLOCK, random.random)
+        quotas = Quotas(MemoryBuckets(CLOCK), CLOCK, random.random)
+        super().__init__(here, self.registry, {}, quotas, Outbox(pool))
 
     async def start(self, route: LiveRoute) -> None:
-        self._index.add(route.hash, needs_of(route.compiled.config.filter_chain))
-        self.running[route.hash] = route
+        await super().start(route)
         self.moved.set()
 
     async def replace(self, old: LiveRoute, new: LiveRoute) -> None:
-        await self.start(new)
-        if old.hash != new.hash:
-            await self.stop(old)
+        await super().replace(old, new)
+        self.moved.set()
 
-    async def stop(self, route: LiveRoute) -> None:
-        self._index.discard(route.hash)
-        del self.running[route.hash]
-
-    def process(self, events: list[Event]) -> list[Any]:
-        return [out for hash, mine in self._index.batches(events).items() for out in self.running[hash].compiled.run(mine)]
+    async def _opened(self, config: SourceConfig, place: Place) -> Tap:
+        return self.tap
 
 
-def making() -> Making:
-    reader = RouteReader()
+class RunningInstance:
+    def __init__(self, manager: RoutingTableManager, runner: Running) -> None:
+        self.manager, self.runner = manager, runner
 
-    def read(tenant: Tenant, body: Body) -> ReadRoute:
-        reading = read_route(body, reader, tenant)
-        if reading.mistakes:
-            raise Mistakes("route", reading.mistakes, "mend it")
-        return reading.routes[0]
-
-    def compile(config: RouteConfig) -> CompiledRoute:
-        return compile_route(read(config.key.tenant, config.body).route)
-
-    return Making(lambda tenant, body: read(tenant, body).hash, compile, rests_outside(""))
+    async def sent(self, key: RouteKey, event: Event, seconds: float) -> Any:
+        """What that route's sender, of debug, had last when the receiver heard that an event is done; none if it failed."""
+        give, route = await self.runner.tap.give, self.manager.route(key)
+        [done] = await (await give([event], seconds))
+        sender = self.runner.sender(route) if route is not None else None
+        assert isinstance(sender, DebugSender)
+        return sender.history[-1].message if done.outcome is Outcome.ACKED and sender.history else None
 
 
 @asynccontextmanager
 async def instance(
     name: str, database: str, redis: str = "", others: Callable[[], Iterable[str]] = lambda: ()
-) -> AsyncIterator[tuple[RoutingTableManager, IndexRunner]]:
+) -> AsyncIterator[RunningInstance]:
     """Started, so all that is stored is live. `redis`: where storage and syncer are, in place of the database."""
-    storage = storage_at(redis or "postgres", database)
-    syncer = RedisSyncer(redis, name) if redis else PostgresSyncer(database, name)
-    runner = IndexRunner()
-    manager = RoutingTableManager(storage, syncer, runner, making(), SystemClock(), random.random, others=others)
-    await storage.open()
-    try:
+    async with AsyncExitStack() as stack:
+        pool = AsyncConnectionPool[Any](database, min_size=1, max_size=4, kwargs={"autocommit": True}, open=False)
+        await stack.enter_async_context(pool)
+        storage = storage_at(redis or "postgres", database)
+        syncer = RedisSyncer(redis, name) if redis else PostgresSyncer(database, name)
+        runner = Running(name, database, pool)
+        making = making_at(Workshop(runner.registry, NOWHERE), "")
+        manager = RoutingTableManager(storage, syncer, runner, making, CLOCK, random.random, others=others)
+        await storage.open()
+        stack.push_async_callback(storage.close)
+        await runner.open()
+        stack.push_async_callback(runner.close)
         await manager.start()
-        yield manager, runner
-        await manager.stop()
-    finally:
-        await storage.close()
+        stack.push_async_callback(manager.stop)
+        runner.receive()
+        stack.push_async_callback(runner.rest)
+        yield RunningInstance(manager, runner)

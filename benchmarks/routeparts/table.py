@@ -88,11 +88,11 @@ def database() -> Iterator[str]:
 
 
 async def _load(dsn: str, file: str) -> Numbers:
-    async with instance("loader", dsn) as (manager, runner):
+    async with instance("loader", dsn) as at:
         before, begun = _megabytes(), time.perf_counter()
-        await manager.change(_puts(open_routes(Path(file))))
+        await at.manager.change(_puts(open_routes(Path(file))))
         taken = time.perf_counter() - begun
-        assert len(runner.running) * SHARE == len(manager.table.ids)
+        assert len(at.manager.live()) * SHARE == len(at.manager.table.ids)
         return {"load": round(taken, 2), "load_mb": round(_megabytes() - before, 1)}
 
 
@@ -104,15 +104,15 @@ def _puts(written: Loose | Layers) -> list[Put]:
 
 async def _start(dsn: str, ids: int) -> Numbers:
     before, begun = _megabytes(), time.perf_counter()
-    async with instance("starter", dsn) as (manager, _):
+    async with instance("starter", dsn) as at:
         taken = time.perf_counter() - begun
-        assert len(manager.table.ids) == ids
+        assert len(at.manager.table.ids) == ids
         return {"start": round(taken, 2), "start_mb": round(_megabytes() - before, 1)}
 
 
 async def _change(dsn: str, ids: int) -> Numbers:
-    async with instance("changer", dsn) as (manager, _):
-        taken = [await _changed(manager, n, ids) for n in range(WARM + CHANGES)][WARM:]
+    async with instance("changer", dsn) as at:
+        taken = [await _changed(at.manager, n, ids) for n in range(WARM + CHANGES)][WARM:]
         return {"change": round(statistics.median(taken), 2), "change_p99": round(statistics.quantiles(taken, n=100)[98], 2)}
 
 
