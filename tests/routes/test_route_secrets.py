@@ -265,6 +265,57 @@ def test_stars_never_become_a_secret() -> None:
         filled(sent(login={"password": "***"}), before, model_of)
 
 
+@pytest.mark.parametrize(
+    ("plugin", "config", "elsewhere"),
+    [
+        ("http", {"url": "https://a", "headers": {"x-api-key": HIDDEN}}, {"url": "https://evil"}),
+        ("http", {"url": "https://a", "headers": {"x-api-key": HIDDEN}}, {"url_path": ".evil"}),
+        ("http", {"url": "https://a", "auth": {"client_secret": HIDDEN}}, {"auth": {"token_url": "https://evil"}}),
+        ("kafka", {"brokers": "a:1", "password": HIDDEN}, {"brokers": "evil:1"}),
+        ("kafka", {"brokers": "a:1", "password": HIDDEN, "tlsEnable": True}, {"tlsEnable": False}),
+        ("redis", {"endpoint": "a:1", "password": HIDDEN}, {"endpoint": "evil:1"}),
+        ("queue", {"client": "c", "headers": {"token": HIDDEN}}, {"destinations": ["evil"]}),
+    ],
+)
+def test_stars_mean_nothing_for_a_plugin_that_sends_elsewhere(
+    plugin: str, config: dict[str, Any], elsewhere: dict[str, Any]
+) -> None:
+    before = {"sender": {"plugin": plugin, "config": config}}
+    back = redacted(before, of_registry)
+    assert HIDDEN not in json.dumps(back)
+    assert filled(back, before, of_registry) == before
+    for key, value in elsewhere.items():
+        inner = back["sender"]["config"].get(key)
+        back["sender"]["config"][key] = {**inner, **value} if isinstance(inner, dict) else value
+    with pytest.raises(Invalid, match="stars stand there"):
+        filled(back, before, of_registry)
+
+
+def hashes(*chain: tuple[str, str]) -> dict[str, Any]:
+    return {"filterChain": [{"plugin": "hash", "config": {"toPath": path, "key": key}} for path, key in chain]}
+
+
+def test_stars_in_a_list_mean_what_they_meant_wherever_they_stand() -> None:
+    before = hashes(("payload.a", "key-a"), ("payload.b", "key-b"))
+
+    def sent_back(*chain: tuple[str, str]) -> dict[str, Any]:
+        return filled(hashes(*chain), before, of_registry)
+
+    a, b = ("payload.a", "***"), ("payload.b", "***")
+    assert sent_back(a, b) == before
+    assert sent_back(b, a) == hashes(("payload.b", "key-b"), ("payload.a", "key-a"))
+    assert sent_back(b) == hashes(("payload.b", "key-b"))
+    assert sent_back(("payload.n", "new"), a, b) == hashes(("payload.n", "new"), ("payload.a", "key-a"), ("payload.b", "key-b"))
+    assert sent_back(a, ("payload.c", "***")) == hashes(("payload.a", "key-a"), ("payload.c", "key-b"))
+    for moved in ((("payload.c", "***"), a), (("payload.c", "***"),), (("payload.b2", "***"), ("payload.a2", "***"))):
+        with pytest.raises(Invalid, match=r"filterChain\[0\].*stars stand there"):
+            sent_back(*moved)
+    same = hashes(("payload.a", "key-a"), ("payload.a", "key-b"))
+    assert filled(hashes(a, a), same, of_registry) == same
+    with pytest.raises(Invalid, match="stars stand there"):
+        filled(hashes(a), same, of_registry)
+
+
 def test_stars_mean_nothing_for_another_plugin() -> None:
     before = sent(headers={"x-api-key": HIDDEN})
     other = sent(headers={"x-api-key": "***"})

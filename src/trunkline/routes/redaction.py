@@ -4,7 +4,8 @@ W1  In a field that the plugin's model calls a `Secret` a reference is shown as 
     itself: stars, or of a connection string its harmless parts.
 W2  What nobody knows is hidden: all texts and numbers of a plugin without a model, and under keys that its model lacks.
 W3  Passwords and keys in addresses are hidden wherever they stand.
-W4  What was shown may come back: where it is as it was shown, it means what it was (`filled`), but never for another plugin.
+W4  What was shown may come back: where it is as it was shown, it means what it was (`filled`), but never for another plugin,
+    or one that now sends elsewhere. In a list it may stand elsewhere; where it cannot be said which it was, it means nothing.
     Stars that mean nothing are refused, so that no password ever becomes three stars.
 W5  What a route makes of an event is shown without what is hidden of the route itself (`trunkline.routes.hiding`).
 """
@@ -37,6 +38,7 @@ _IN_ADDRESS = (
 _STARRED = re.compile(r":\*\*\*@|[?&][\w.\-]+=\*\*\*|://[^\s?#]+/\*\*\*")
 _SHORTEST = 4  # letters of a hidden text that is looked for in others: shorter ones are in every second word
 _TELLING = re.compile(r"authorization|passw|secret|token|cookie|credential|api[-_]?key", re.I)
+_WHERE = re.compile(r"url|uri|broker|endpoint|address|host|server|database|tls|cert|^client$|^destinations?$", re.I)
 _CONTENT = frozenset({"payload", "metadata", "body"})
 _REFERS = re.compile(r"\{[^{}]*\}")
 
@@ -102,7 +104,8 @@ def filled(route: Body, before: Body, model_of: ModelOf) -> dict[str, Any]:
     made: dict[str, Any] = _filled(dict(route), before, redacted(before, model_of))
     left = [key_text(at, made) for at in _stars(made, ())]
     if left:
-        raise Invalid(", ".join(left), "stars stand there instead of a secret", "write the secret, or secret:// and its key")
+        next_step = "write the secret, or secret:// and its key; stars mean the one before only where plugin and address stay"
+        raise Invalid(", ".join(left), "stars stand there instead of a secret", next_step)
     return made
 
 
@@ -143,12 +146,37 @@ def _hidden(value: Any, shown: Any) -> Iterator[str]:
 
 def _filled(value: Any, before: Any, shown: Any) -> Any:
     if isinstance(value, Mapping) and isinstance(before, Mapping):
-        if value.get("plugin") != before.get("plugin"):
+        if value.get("plugin") != before.get("plugin") or _goes(value.get("config")) != _goes(shown.get("config")):
             return value
         return {key: _filled(item, before.get(key), shown.get(key)) for key, item in value.items()}
-    if isinstance(value, list) and isinstance(before, list) and len(value) == len(before):
-        return [_filled(*three) for three in zip(value, before, shown, strict=True)]
+    if isinstance(value, list) and isinstance(before, list):
+        return _filled_list(value, before, shown)
     return before if isinstance(value, str) and value == shown else value
+
+
+def _filled_list(value: list[Any], before: list[Any], shown: list[Any]) -> list[Any]:
+    """One item may have changed where it stands; others that are not where they were are known by all that they show."""
+    if len(value) == len(before) and sum(item != said for item, said in zip(value, shown, strict=True)) <= 1:
+        return [_filled(*three) for three in zip(value, before, shown, strict=True)]
+    return [_meant(item, [old for old, said in zip(before, shown, strict=True) if said == item]) for item in value]
+
+
+def _meant(item: Any, olds: list[Any]) -> Any:
+    return olds[0] if olds and _stars(item, ()) and all(old == olds[0] for old in olds) else item
+
+
+def _goes(config: Any) -> list[tuple[Location, Any]]:
+    """Where a plugin of this configuration sends, and how it knows that it is there."""
+    return list(_places(config, ()))
+
+
+def _places(value: Any, at: Location) -> Iterator[tuple[Location, Any]]:
+    if isinstance(value, Mapping):
+        for key, item in sorted(value.items(), key=lambda pair: str(pair[0])):
+            if _WHERE.search(str(key)):
+                yield (*at, str(key)), item
+            else:
+                yield from _places(item, (*at, str(key)))
 
 
 def _stars(value: Any, at: Location) -> list[Location]:
