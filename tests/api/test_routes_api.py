@@ -286,6 +286,19 @@ async def test_yaml_is_taken_and_given(pair: tuple[RoutedInstance, RoutedInstanc
         assert yaml.safe_load(shown.text)["item"] == (await client.get(f"{T}/routes/y")).json()["item"]
 
 
+async def test_a_whole_number_that_json_cannot_have_is_refused_with_its_place() -> None:
+    async with routed() as at, at.client() as client:
+        await with_tenant(client)
+        for number in ("18446744073709551616", "-9223372036854775809"):
+            text = yaml.dump({**ALARMS, "desc": "x"}).replace("alarm", number)
+            answer = await client.put(f"{T}/routes/y", content=text, headers={"Content-Type": "application/yaml"})
+            assert is_problem(answer, 400, "invalid"), answer.text
+            assert "filterChain[0].config.pattern.kind" in answer.text
+        text = text.replace(number, "18446744073709551615")
+        answer = await client.put(f"{T}/routes/y", content=text, headers={"Content-Type": "application/yaml"})
+        assert answer.status_code == 200, answer.text
+
+
 async def test_explain_says_which_routes_take_an_event_and_which_comparison_failed(
     pair: tuple[RoutedInstance, RoutedInstance],
 ) -> None:

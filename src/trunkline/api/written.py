@@ -1,12 +1,14 @@
 """Bodies and answers of the routing table's endpoints: JSON, or YAML where the request says so.
 
 A body is YAML if its `Content-Type` says `yaml`; an answer is if the request's `Accept` or `Content-Type` does. What was sent
-is plain JSON afterwards: YAML's dates and sets, keys that are no texts and endless aliases are refused.
+is plain JSON afterwards: YAML's dates and sets, whole numbers of more than 64 bits, keys that are no texts and endless aliases
+are refused.
 """
 
 from __future__ import annotations
 
 import math
+from collections import deque
 from typing import Any
 
 import yaml
@@ -15,7 +17,8 @@ from fastapi import Request, Response
 from trunkline.core.document import Document
 from trunkline.core.errors import Invalid
 from trunkline.core.jsoncodec import dumps, loads
-from trunkline.core.mistakes import Mistake, Mistakes, quoted
+from trunkline.core.mistakes import Location, Mistake, Mistakes, key_text, quoted
+from trunkline.routes.fields import WHOLE
 
 JSON, YAML = "application/json", "application/yaml"
 MAX_DEPTH = 64
@@ -52,8 +55,24 @@ def check_plain(value: Any) -> None:
         if parts > MAX_PARTS:
             raise Invalid("body", f"it has more than {MAX_PARTS} parts", "make it smaller")
         for one in level:
+            if isinstance(one, int) and one not in WHOLE:
+                raise Invalid(
+                    _place(value, one), "a whole number has at most 64 bits", "put it in quotes, or write it as 1.0e+30"
+                )
             _check_one(one)
         level = [inner for one in level for inner in _inner(one)]
+
+
+def _place(value: Any, wanted: int) -> str:
+    """Where this number stands first."""
+    places: deque[tuple[Any, Location]] = deque([(value, ())])
+    while places:
+        one, at = places.popleft()
+        if one is wanted:
+            return key_text(at, value) or "body"
+        items = one.items() if isinstance(one, dict) else enumerate(one) if isinstance(one, list) else ()
+        places += [(item, (*at, key)) for key, item in items]
+    return "body"
 
 
 def _inner(value: Any) -> list[Any]:

@@ -21,6 +21,7 @@ from trunkline.core.section import Model
 from trunkline.routes.paths import event_path, parse_template, texts
 from trunkline.routes.secrets import Text
 
+WHOLE = range(-(1 << 63), 1 << 64)  # that JSON is read and written with
 MAX_DEPTH = 64  # of patterns and templates: they are compiled by recursion, and YAML can make a value its own part
 
 
@@ -54,6 +55,8 @@ def _check_json(value: Any, depth: int = 0) -> None:
             _check_json(inner, depth + 1)
     elif isinstance(value, float) and not math.isfinite(value):
         raise Invalid(f"value {value}", "JSON has no such number", "leave it out")
+    elif isinstance(value, int) and value not in WHOLE:
+        raise Invalid(f"value {value}", "a whole number has at most 64 bits", "put it in quotes, or write it as 1.0e+30")
     elif not isinstance(value, str | int | float | bool | None):
         raise Invalid(f"value {value}", f"a {type(value).__name__} is not JSON", "put it in quotes")
 
