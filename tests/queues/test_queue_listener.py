@@ -120,6 +120,21 @@ def test_s30_a_new_site_is_told_once_also_where_names_have_underscores(site: Rec
     assert app.told == [("site", "site_1"), ("site", "site_2"), ("start", "site_2", REQUEST, False)]
 
 
+def test_s30_one_look_is_enough_to_find_a_new_site(site: Receiver) -> None:
+    app, conn = Application(), site.connect()
+    listener = app.listener(site, client="pol_x")
+    site.attach("pol_x", "ledger")
+    listener._round(conn)
+    assert app.told == []
+    sink = site.sink("pol_x", origin="site_1")
+    listener._round(conn)
+    assert app.told == [("site", "site_1")]
+    listener._round(conn)
+    sink.append("site_1", LOG, [entry(1, "pol_x")], Position(1, 1), ["pol_x"])
+    listener._round(conn)
+    assert (app.told, app.taken) == ([("site", "site_1")], [b"1"])
+
+
 def test_s30_a_callback_that_fails_is_called_again(site: Receiver) -> None:
     site.sink("app")
     calls: list[str] = []

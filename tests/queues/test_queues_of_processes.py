@@ -5,6 +5,7 @@ Each scenario has a client of its own, so that all share one fleet.
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -69,6 +70,14 @@ def test_s01_a_message_goes_with_its_transaction_or_not_at_all(fleet: QueueFleet
             end()
     fleet.until_received(A, S, pol, [b"p1", b"p3"])
     assert fleet.ask(S, f"SELECT k FROM {pol} ORDER BY k") == [1, 3]
+
+
+def test_s02_a_large_payload_comes_to_each_site_and_is_one_row_where_it_came_from(fleet: QueueFleet, pol: str) -> None:
+    payload = os.urandom(1 << 20)
+    fleet.transmit(B, pol, [payload], A, S)
+    for site in (A, S):
+        fleet.until_received(site, B, pol, [payload])
+    assert fleet.ask(B, "SELECT octet_length(payload) FROM queues.send_log WHERE client = %s", (pol,)) == [1 << 20]
 
 
 def test_s03_each_site_gets_what_names_it_in_order_and_no_other_site_s_name(fleet: QueueFleet, pol: str) -> None:

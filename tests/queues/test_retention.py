@@ -14,9 +14,11 @@ from trunkline.core.errors import Fenced
 from trunkline.core.ids import Position
 from trunkline.db.lease import Grant
 from trunkline.queues.acks import acknowledge, acknowledge_base
+from trunkline.queues.inspect import SEND_LOG, entries
 from trunkline.queues.log import PostgresLog
-from trunkline.queues.requests import delivered
+from trunkline.queues.requests import delivered, read_chunk
 from trunkline.queues.retention import Keep, Retention, Trimmed
+from trunkline.queues.snapshots import StoredChunk
 from trunkline.queues.stamper import Stamper
 from trunkline.trunk.log import Applied
 from trunkline.trunk.wants import open_subscription
@@ -59,6 +61,12 @@ class Kept:
     def rows(self) -> int:
         (count,) = self.site.ask("SELECT count(*) FROM queues.sent_message")
         return int(count)
+
+    def shown(self) -> list[Any]:
+        """Of the log, to whoever looks."""
+        with psycopg.connect(self.site.dsn) as conn:
+            shown: list[Any] = entries(conn, SEND_LOG, 0, 1000, 10)["entries"]
+            return shown
 
     def payload_seqs(self, after: int, site: str) -> list[int]:
         return [m.seq for e in self.log.read(after, 1000, {site}).entries for m in e.apart()]
@@ -323,11 +331,15 @@ def test_s26_after_a_trim_the_send_queues_read_as_empty_and_the_receive_queues_k
     )  # fmt: skip
     kept.site.do("INSERT INTO queues.send_snapshot SELECT %s, n, 1, 'x' FROM generate_series(0, 99) AS n", (request,))
     kept.acknowledge("hub", kept.send(100, "hub"))
+    assert (kept.rows(), len(kept.shown())) == (100, 100)
+    assert read_chunk(kept.conn, request, 99).body == b"x"
     delivered(kept.conn, request, "hub")
     kept.conn.commit()
     kept.step()
     kept.step()
     assert (kept.rows(), kept.site.ask("SELECT count(*) FROM queues.send_snapshot")) == (0, [0])
-    assert kept.log.read(100, 10, {"hub"}).entries == ()
+    assert [kept.log.read(after, 1000, {"hub"}).entries for after in (0, 50, 100)] == [(), (), ()]
+    assert (kept.shown(), kept.site.ask("SELECT * FROM queues.send_log_tags")) == ([], [])
+    assert [read_chunk(kept.conn, request, n) for n in (0, 99, 100)] == [StoredChunk(None)] * 3
     assert kept.gaps("hub", kept.log.head()) == {}
     assert kept.site.ask("SELECT count(*) FROM queues.receive") == [100]

@@ -90,6 +90,12 @@ def test_s02_a_large_payload_is_stored_once_for_three_destinations(site: Site) -
     assert set(site.ask("SELECT tag FROM queues.send_log_tags")) == tags
     site.stamper().round()
     assert set(site.ask("SELECT tag FROM queues.send_log_tags")) == tags
+    (of_it,) = site.ask(
+        "SELECT array_agg(tag ORDER BY tag) FROM queues.send_log_tags JOIN queues.send_log USING (xid, id)"
+        " WHERE octet_length(payload) = %s",
+        (MIB,),
+    )
+    assert of_it == [f"lrq_logentry_{name}_app" for name in "abc"]
     assert [log_for(site, name) for name in "abc"] == [[payload]] * 3
 
 

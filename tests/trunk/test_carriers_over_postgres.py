@@ -23,6 +23,7 @@ from trunkline.queues.slots import forget
 from trunkline.queues.stamper import Stamper
 from trunkline.trunk.log import LOST, UNLISTED, Applied, Entry
 from trunkline.trunk.memory import Message
+from trunkline.trunk.messages import Ack, Vector
 
 SITES = ("hub", "relay", "leaf")
 CLIENT = "policy"
@@ -111,6 +112,28 @@ def test_entries_cross_a_relay_once_and_a_new_leader_of_the_destination_goes_on(
         assert [e.payload for e in fleet.ends[site].received("hub")] == [b"meet", b"0", b"1", b"2", b"3"]
         assert fleet.acknowledged["hub", site] == {CLIENT: fleet.ends["hub"].log.head()}
     assert {seq for *_, seq in fleet.twice()} <= {1}
+
+
+def test_s17_what_the_sink_has_and_the_source_does_not_know_of_is_not_applied_again(fleet: Fleet) -> None:
+    for n in range(3):
+        fleet.commit("hub", "leaf", payload=b"%d" % n)
+        fleet.run(1.0)
+    known = fleet.acknowledged["hub", "leaf"]
+    fleet.lose = lambda sender, to, message: isinstance(message, Ack | Vector)
+    for n in range(3, 6):
+        fleet.commit("hub", "leaf", payload=b"%d" % n)
+    fleet.run(3.0)
+    assert fleet.got("leaf", "hub") == [1, 2, 3, 4, 5, 6]
+    assert fleet.acknowledged["hub", "leaf"] == known, "no word of it came back"
+    fleet.replace("hub", generation=2)
+    for n in range(6, 8):
+        fleet.commit("hub", "leaf", payload=b"%d" % n)
+    fleet.lose = lambda sender, to, message: False
+    fleet.run(5.0)
+    assert [e.payload for e in fleet.ends["leaf"].received("hub")] == [b"%d" % n for n in range(8)]
+    assert fleet.got("leaf", "hub") == list(range(1, 9))
+    assert {seq for *_, seq in fleet.twice()} <= {1}, "it was not sent again either: the sink says where it stands"
+    assert fleet.acknowledged["hub", "leaf"] == {CLIENT: fleet.ends["hub"].log.head()}
 
 
 def test_h20_over_postgres_too_a_gap_is_on_record_and_the_rest_follows(fleet: Fleet) -> None:
