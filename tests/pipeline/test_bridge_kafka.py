@@ -139,6 +139,27 @@ def test_a_topic_made_anew_makes_its_sites_be_asked_for_all_they_have(
     assert bridge.rows("SELECT count(*) FROM pipeline.kafka_change") == [(1,)]
 
 
+def test_a_topic_that_lost_its_newest_records_is_read_again_and_stops_no_other(
+    run: Callable[..., KafkaBridge], topics: Topics
+) -> None:
+    topics.create("h1", "h2")
+    bridge = run()
+    bridge.start()
+    bridge.put("h1", *[clusters("h1", n, "c") for n in range(1, 4)])
+    bridge.until_applied(h1=3, h2=0)
+    bridge.intake.stop()
+    bridge.conn.execute("UPDATE pipeline.kafka_offset SET next_offset = 9 WHERE next_offset = 3")
+    bridge.conn.commit()
+    bridge.intake.start()
+    bridge.put("h2", clusters("h2", 1, "other"))
+    bridge.until_applied(h1=3, h2=1)
+    assert status_of(bridge.dsn)["cluster"] == {("h1", "c", 3), ("h2", "other", 1)}
+    [(site, reason)] = bridge.rows("SELECT DISTINCT site, reason FROM bridge.resync")
+    assert (site, "lost its newest records" in reason) == ("h1", True)
+    bridge.put("h1", clusters("h1", 4, "c"))
+    bridge.until_applied(h1=4, h2=1)
+
+
 def test_while_too_many_events_wait_for_the_workers_nothing_more_is_taken_in(
     run: Callable[..., KafkaBridge], topics: Topics
 ) -> None:

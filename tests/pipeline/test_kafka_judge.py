@@ -53,6 +53,15 @@ def test_h28_an_end_before_the_offset_is_refused_within_one_identity() -> None:
         judge("t", stood(5), seen(OLD, (0, 4)))
 
 
+def test_what_bears_to_be_read_twice_begins_again_with_all_of_the_topic() -> None:
+    now = seen(OLD, (2, 4), (0, 9))
+    moves, change = judge("t", stood(5, 6), now, again=True)
+    assert moves == [Move("t", 0, OLD, None, 2, 4), Move("t", 1, OLD, None, 0, 9)]
+    assert change == Change("t", stood(5, 6), OLD)
+    assert Plan("s", tuple(moves), (change,)).applied_to({"t": stood(5, 6, 7)}) == {"t": Standing(OLD, {0: 4, 1: 9})}
+    assert judge("t", stood(5, 6), seen(OLD, (2, 5), (0, 9)), again=True) == ([Move("t", 1, OLD, 6, 6, 9)], None)
+
+
 def test_losses_are_said_exactly_and_only_where_something_was_promised() -> None:
     moves = [Move("t", 0, OLD, 5, 7, 9), Move("t", 1, OLD, None, 3, 9), Move("t", 2, OLD, 5, 5, 6), Move("u", 0, OLD, 0, 4, 4)]
     assert list(Plan("s", tuple(moves)).gaps()) == [Gap("t", 0, OLD, 5, 7), Gap("u", 0, OLD, 0, 4)]

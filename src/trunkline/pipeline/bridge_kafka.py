@@ -1,7 +1,8 @@
 """The intake query over Kafka: a micro-batch becomes one transaction of the bridge's inbox, offsets among it.
 
-T1  Where a topic was trimmed before it was read, deleted, or made anew, its site may have lost something: in the transaction
-    that goes past it, all the site has is asked for again. On a topic that sites share, that is every site heard over Kafka.
+T1  Where a topic was trimmed before it was read, deleted, made anew, or cut short by its broker, its site may have lost
+    something: in the transaction that goes past it, all the site has is asked for again. On a topic that sites share, that is
+    every site heard over Kafka.
 T2  The workers hear of a batch after its commit, never before.
 T3  While too much waits for the workers nothing more is taken in.
 T4  A batch that is small enough to be conflated by hand is read here. Spark plans it all the same, and runs no task for it.
@@ -58,8 +59,8 @@ def losses(plan: Plan) -> Iterator[tuple[str, str]]:
         lost = f"{gap.end - gap.first} records of {gap.topic}@{gap.partition}, from offset {gap.first} on"
         yield gap.topic, f"{lost}, were deleted before they were read"
     for change in plan.changes:
-        befell = "made anew" if change.new_id else "deleted"
-        yield change.topic, f"topic {change.topic} was {befell}; what had not been read of it is lost"
+        befell = {None: "was deleted", change.old.id: "lost its newest records"}.get(change.new_id, "was made anew")
+        yield change.topic, f"topic {change.topic} {befell}; what had not been read of it is lost"
 
 
 class BridgeKafka(KafkaIntake):

@@ -2,7 +2,9 @@
 
 K1  A topic's id is its identity. Another id under the same name is a new topic: it is read from its earliest record, and
     the reset is recorded; offsets of the two are never compared (H31).
-K2  Within one identity a reader only goes forward. An end before its offset is refused (H28).
+K2  Within one identity a reader only goes forward. An end before its offset is refused (H28): the broker lost its newest
+    records, and nobody knows from where on others stand in their place. Whoever bears to read twice begins the topic again
+    instead, as if it were a new one.
 K3  What the broker trimmed before it was read is lost, and exactly that is said: from the offset up to the earliest record.
     Holes between records (aborted, markers, compacted away) are nobody's loss and are not looked for.
 K4  A partition never seen starts at its earliest record; so does every partition of a new topic.
@@ -71,19 +73,23 @@ class Gap(msgspec.Struct, frozen=True):
 
 
 class Change(msgspec.Struct, frozen=True):
-    """The topic that was `old` is now another one, or none."""
+    """The topic that was `old` is now another one, none, or the same one begun again."""
 
     topic: str
     old: Standing
     new_id: str | None
 
 
-def judge(topic: str, stood: Standing | None, seen: Seen) -> tuple[list[Move], Change | None]:
-    """Moves up to the end of all there is."""
-    if stood is None or stood.id != seen.id:
+def judge(topic: str, stood: Standing | None, seen: Seen, again: bool = False) -> tuple[list[Move], Change | None]:
+    """Moves up to the end of all there is. `again`: what lost its newest records is read again."""
+    if stood is None or stood.id != seen.id or (again and _is_cut(stood, seen)):
         moves = [Move(topic, p, seen.id, None, span.earliest, span.end) for p, span in sorted(seen.spans.items())]
         return moves, Change(topic, stood, seen.id) if stood else None
     return list(_onward(topic, stood, seen)), None
+
+
+def _is_cut(stood: Standing, seen: Seen) -> bool:
+    return any(span.end < stood.next.get(partition, 0) for partition, span in seen.spans.items())
 
 
 def _onward(topic: str, stood: Standing, seen: Seen) -> Iterator[Move]:
