@@ -88,7 +88,7 @@ def made(senders: Senders, hash: str, sender: dict[str, Any], mode: str = "fire_
 
 
 def to_http(port: int, **more: Any) -> dict[str, Any]:
-    return {"plugin": "http", "config": {"url": f"http://127.0.0.1:{port}", "timeoutSeconds": 0.4, "attempts": 1, **more}}
+    return {"plugin": "http", "config": {"url": f"http://127.0.0.1:{port}", "timeoutSeconds": 1.0, "attempts": 1, **more}}
 
 
 def requests(of: LoadedRoute, port: int, *numbers: int) -> list[Item]:
@@ -155,9 +155,9 @@ def test_routes_whose_messages_are_kept_are_tried_also_when_others_are_left_out(
 def test_what_a_slow_server_took_is_known_as_sent(senders: Senders, server: Slow) -> None:
     """A call has time for 16 requests at a time, one after the other; those that it has not begun it does not report as
     lost on the way."""
-    server.answers_after = 0.2
-    of = made(senders, "a", to_http(server.port), "at_least_once")
-    sent, unsent = delivered(Delivery(senders, seconds=1.2), requests(of, server.port, *range(200)))
+    server.answers_after = 0.5
+    of = made(senders, "a", to_http(server.port, timeoutSeconds=2.5), "at_least_once")
+    sent, unsent = delivered(Delivery(senders, seconds=5.0), requests(of, server.port, *range(200)))
     assert 16 < len(sent) < 200
     assert all(one.why.again for one in unsent)
     assert sorted(server.asked) == sorted(ids(sent)), "whatever the server was asked is not asked again"

@@ -47,7 +47,7 @@ def live(jobs: RouteJobs) -> list[Any]:
 def test_a_route_is_removed_though_that_could_not_be_written_at_once(jobs: RouteJobs, topics: Topics) -> None:
     cut(jobs)
     jobs.remove("r")
-    eventually(lambda: live(jobs) == ["other"], 10, lambda: live(jobs))
+    eventually(lambda: live(jobs) == ["other"], 30, lambda: live(jobs))
     topics.put("in", *numbered(1, 2))
     eventually(lambda: in_sink(jobs.dsn, "other") == [0, 1], 60, jobs.failing)
     assert in_sink(jobs.dsn, "old") == [0]
@@ -60,7 +60,7 @@ def test_of_an_updated_route_only_one_version_runs_though_that_could_not_be_writ
     body = {"receiver": received(topics), "sender": into_sink(via="new")}
     jobs._do(jobs.manager.add(HOUSE, body, "r"))
     eventually(lambda: not jobs.manager.status(KEY).reason, 30, lambda: jobs.manager.status(KEY))
-    eventually(lambda: live(jobs) == ["new", "other"], 10, lambda: live(jobs))
+    eventually(lambda: live(jobs) == ["new", "other"], 30, lambda: live(jobs))
     topics.put("in", *numbered(1, 2))
     eventually(lambda: in_sink(jobs.dsn, "other") == [0, 1], 60, jobs.failing)
     eventually(lambda: in_sink(jobs.dsn, "new") == [1])
