@@ -16,9 +16,10 @@ from trunkline.routes.canonical import content_hash
 from trunkline.routes.ends import Place, PostHooks, Receiving, Sending
 from trunkline.routes.keys import Tenant
 from trunkline.routes.local.here import Here
+from trunkline.routes.local.hushed import HushedReceiving, Raised, hushed_sending, hushing
 from trunkline.routes.registry import Kind, Registry
 from trunkline.routes.route import PluginUse
-from trunkline.routes.secrets import Sections, TenantSecrets, scrubbed
+from trunkline.routes.secrets import Sections, TenantSecrets
 from trunkline.routes.shared import End, PluginKey
 
 OPEN_SECONDS = 10.0
@@ -51,28 +52,31 @@ class Opening:
         if plugin is None or plugin.open is None:
             known = [name for name in self._plugins.names(Kind.SENDER) if _opens(self._plugins.sender(name))]
             raise Invalid(f"sender {use.plugin}", "it cannot be run here", f"take one of {', '.join(known)}")
-        return await self._opened(plugin.open, key, use)
+        sending, config = await self._opened(plugin.open, key, use)
+        return hushed_sending(sending, config)
 
     async def receiver(self, key: PluginKey, use: PluginUse) -> Receiving | None:
         """None: it has nothing to read here; its routes take injected events."""
         plugin = self._plugins.receiver(use.plugin)
-        return None if plugin is None or plugin.open is None else await self._opened(plugin.open, key, use)
+        return None if plugin is None or plugin.open is None else HushedReceiving(*await self._opened(plugin.open, key, use))
 
     def followed(self, key: PluginKey, use: PluginUse) -> tuple[Any, Place]:
         """What a plugin is opened with."""
         return TenantSecrets(key.tenant, self._secrets).resolved(use.config), self._place(key)
 
-    async def _opened(self, open: Callable[[Any, Place], Awaitable[T]], key: PluginKey, use: PluginUse) -> T:
+    async def _opened(self, open: Callable[[Any, Place], Awaitable[T]], key: PluginKey, use: PluginUse) -> tuple[T, Any]:
+        """With its configuration, whose references are followed."""
         config, place = self.followed(key, use)
         try:
             async with asyncio.timeout(self._seconds):
-                return await (await self._called(open, config, place))
+                with hushing(config):
+                    return await (await self._called(open, config, place)), config
         except TimeoutError:
             raise Retryable(f"{key.end} {key.plugin}", f"it did not open within {self._seconds:g} s", "try again") from None
         except TrunklineError:
             raise
         except Exception as error:
-            reason = scrubbed(f"{type(error).__name__}: {error}", config)
+            reason = str(error) if isinstance(error, Raised) else f"{type(error).__name__}: {error}"
             raise Terminal(f"{key.end} {key.plugin}", reason, "look at its configuration") from None
 
     async def _called(self, open: Callable[[Any, Place], Awaitable[T]], config: Any, place: Place) -> Awaitable[T]:

@@ -36,6 +36,7 @@ from trunkline.routes.local.counts import ReceiverStatus, RouteCounts, SenderSta
 from trunkline.routes.local.draining import LOOK_SECONDS, Drainer, Stored
 from trunkline.routes.local.here import Here
 from trunkline.routes.local.hooks import Hooks
+from trunkline.routes.local.hushed import HushedReceiving, HushedSending
 from trunkline.routes.local.ingest import Ingest
 from trunkline.routes.local.line import Line
 from trunkline.routes.local.opened import Opened
@@ -179,11 +180,13 @@ class LocalRunner:
     def receiver(self, route: LiveRoute) -> Receiving | None:
         """The open receiver itself: for what only it knows, such as a debug receiver's history."""
         track = self._tracks.get(route.hash)
-        return track.line.reading.receiving if track is not None and track.line.reading is not None else None
+        receiving = track.line.reading.receiving if track is not None and track.line.reading is not None else None
+        return receiving.inner if isinstance(receiving, HushedReceiving) else receiving
 
     def sender(self, route: LiveRoute) -> Sending | None:
         track = self._tracks.get(route.hash)
-        return track.lane.sender.sending if track is not None else None
+        sending = track.lane.sender.sending if track is not None else None
+        return sending.inner if isinstance(sending, HushedSending) else sending
 
     # -- plugins
 
