@@ -15,7 +15,7 @@ _COUNTERS = {
     "stale": "bundles that were not newer than what was applied",
     "applied": "bundles that were applied",
     "quarantined": "bundles that were set aside",
-    "discarded": "bundles whose base is gone, or that a resync made up for",
+    "discarded": "bundles whose base is gone, that a resync made up for, or that no table is for",
     "joined": "parts of bundles that became one with another",
     "expired": "parts of bundles whose rest never came",
     "rows_received": "rows in bundles that were applied",

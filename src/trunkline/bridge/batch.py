@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
 
@@ -49,13 +49,14 @@ class Lost:
 
 @dataclass(frozen=True)
 class Batch:
-    """`counts`: messages per site in the batch, those that were conflated away among them."""
+    """`counts`: messages per site in the batch, all of them. `unkept`: those of them that nothing more is done with."""
 
     bundles: Sequence[Arrived]
     rejected: Sequence[Rejected]
     counts: Mapping[str, int]
     lost: Sequence[Lost] = ()
     transport: str = "queues"
+    unkept: Mapping[str, int] = field(default_factory=dict)
 
 
 def moment(text: str) -> float | None:

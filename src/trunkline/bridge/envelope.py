@@ -5,6 +5,7 @@ V2  A Global Hub type becomes ours, with the mode ours has. Its version "generat
     sender keeps no incarnation, so that is "auto". Its dependency names a value of whatever run the base is of.
 V3  A message that is ours already is left as it is, so doing it twice is doing it once.
 V4  Nothing raises: what cannot be understood is left for `parse_bundle` to refuse, with its reason.
+V5  A Global Hub type that is known, and kept nowhere, is no mistake of its sender: it is discarded.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import base64
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from trunkline.bridge.fleettypes import GLOBAL_HUB, GLOBAL_HUB_PREFIX
+from trunkline.bridge.fleettypes import GLOBAL_HUB, GLOBAL_HUB_PREFIX, GLOBAL_HUB_UNKEPT
 from trunkline.bridge.shipped import SHIPPED
 from trunkline.bridge.types import BundleType, Types
 from trunkline.core.bundle import AUTO
@@ -33,6 +34,11 @@ def normalise(headers: Mapping[str, str], payload: bytes, types: Types = SHIPPED
     if ours is None or ours not in types:
         return given, payload
     return _translated(given, types[ours]), _listed(given, payload)
+
+
+def is_unkept(headers: Mapping[str, str]) -> bool:
+    kind = headers.get("ce_type", "")
+    return kind.startswith(GLOBAL_HUB_PREFIX) and kind.removeprefix(GLOBAL_HUB_PREFIX) in GLOBAL_HUB_UNKEPT
 
 
 def _binary(headers: Headers, payload: bytes) -> tuple[Headers, bytes]:

@@ -30,6 +30,9 @@ GLOBAL_HUB: dict[str, str] = {
     "security.alertcounts": "alert-counts",
 }
 
+# What those agents send besides, and a hub has no table for: steps of a migration between hubs, upgrades of groups of clusters.
+GLOBAL_HUB_UNKEPT = frozenset({"managedclustermigration", "event.clustergroupupgrade"})
+
 DESIGN: dict[str, str] = {
     "Control Info": "heartbeat",
     "Managed Clusters": "managed-clusters",

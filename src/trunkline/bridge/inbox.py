@@ -107,7 +107,7 @@ def write_batch(conn: psycopg.Connection[Any], types: Types, batch: Batch) -> li
     want_again(conn, types, batch.lost)
     see(conn, batch.transport, sound)
     past = _by_site(sound) - _by_site(told)
-    count(conn, _tallies(batch.counts, _by_rejected(rejected), past, inserted, joined))
+    count(conn, _tallies(batch, _by_rejected(rejected), past, inserted, joined))
     return waiting
 
 
@@ -213,16 +213,17 @@ def _by_rejected(rejected: Iterable[Rejected]) -> Counter[str]:
 
 
 def _tallies(
-    counts: Mapping[str, int], refused: Counter[str], past: Counter[str], inserted: Counter[str], joined: Joined
+    batch: Batch, refused: Counter[str], past: Counter[str], inserted: Counter[str], joined: Joined
 ) -> dict[str, Tally]:
     """All that was received went somewhere; what went nowhere else met one that already waited."""
-    wholes = _by_site(joined.wholes)
+    wholes, unkept = _by_site(joined.wholes), Counter(batch.unkept)
     return {
         site: Tally(
             received=n, rejected=refused[site], stale=past[site], joined=joined.taken[site] - wholes[site],
-            conflated=n - refused[site] - past[site] - inserted[site] - joined.kept[site] + wholes[site],
+            conflated=n - refused[site] - past[site] - inserted[site] - joined.kept[site] + wholes[site] - unkept[site],
+            discarded=unkept[site],
         )
-        for site, n in counts.items()
+        for site, n in batch.counts.items()
     }  # fmt: skip
 
 

@@ -13,6 +13,7 @@ How offsets and rows stay together is `trunkline.pipeline.kafka.intake`; whose a
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -110,7 +111,7 @@ class BridgeKafka(KafkaIntake):
         }  # one wish per site is enough
         for each in lost.values():
             log.warning("status was lost; a resync is wanted", site=each.site, reason=each.reason)
-        return Batch(batch.bundles, batch.rejected, batch.counts, list(lost.values()), batch.transport)
+        return replace(batch, lost=list(lost.values()))
 
     def _sites(self, conn: psycopg.Connection[Any], topic: str) -> list[str]:
         if self._senders.is_shared(topic):
