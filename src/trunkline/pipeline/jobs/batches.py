@@ -31,7 +31,7 @@ from msgspec.structs import replace
 from pyspark.sql import DataFrame
 
 from trunkline.core.errors import Retryable
-from trunkline.db.lease import commit_fenced, connect_fenced
+from trunkline.db.lease import PATIENCE, commit_fenced, connect_fenced
 from trunkline.pipeline.jobs.deliver import Delivery, Senders
 from trunkline.pipeline.jobs.feed import Feed
 from trunkline.pipeline.jobs.keeping import keep
@@ -186,6 +186,11 @@ class Batches:
             self._tell(counts, {hash: route})
 
     @property
+    def connection(self) -> Connection | None:
+        """What a batch may be waiting for."""
+        return self._conn
+
+    @property
     def given_back(self) -> bool:
         """Whether the batch under way failed because of its events: another instance would fare no better."""
         return self._failures[1] > 0
@@ -327,7 +332,7 @@ class Batches:
 
     def _connection(self) -> Connection:
         if self._conn is None or self._conn.closed:
-            self._conn = connect_fenced(self._settings.dsn, "trunkline-job")
+            self._conn = connect_fenced(self._settings.dsn, "trunkline-job", **PATIENCE)
         elif self._conn.info.transaction_status is not psycopg.pq.TransactionStatus.IDLE:
             self._conn.rollback()
         return self._conn

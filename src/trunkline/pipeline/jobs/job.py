@@ -12,6 +12,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import structlog
@@ -19,7 +20,7 @@ from pyspark.sql import DataFrame
 
 from trunkline.core.clock import Clock
 from trunkline.core.errors import Fenced, TrunklineError
-from trunkline.db.lease import commit_fenced, connect_fenced
+from trunkline.db.lease import PATIENCE, commit_fenced, connect_fenced
 from trunkline.pipeline.jobs.batches import Batches, Tell
 from trunkline.pipeline.jobs.deliver import Loop, Senders
 from trunkline.pipeline.jobs.feed import feed_of
@@ -38,6 +39,18 @@ FORGET_SECONDS = 600.0
 log = structlog.get_logger(__name__)
 
 
+class _Query(BatchQuery):
+    def __init__(
+        self, batches: Batches, name: str, stream: Callable[[], DataFrame], trigger_seconds: float, checkpoints: Path
+    ) -> None:
+        super().__init__(name, stream, trigger_seconds, checkpoints, batches.take, ROUTES_POOL, DRAIN_SECONDS)
+        self._batches = batches
+
+    @property
+    def connection(self) -> psycopg.Connection[Any] | None:
+        return self._batches.connection
+
+
 class Job:
     """`failed` is called, from the job's thread, when it could not go on `let_go` times in a row, and each time after that."""
 
@@ -51,9 +64,7 @@ class Job:
         self._feed = feed_of(settings)
         self.batches = Batches(settings, self._feed, self._senders, tell)
         name = f"routes-{settings.of.plugin}"
-        self._query = BatchQuery(
-            name, self._stream, TRIGGER_SECONDS, checkpoints, self.batches.take, ROUTES_POOL, DRAIN_SECONDS
-        )
+        self._query = _Query(self.batches, name, self._stream, TRIGGER_SECONDS, checkpoints)
         self._supervisor = Supervisor(self._query, clock)
         self._conn: psycopg.Connection[object] | None = None
         self._writing = threading.Lock()
@@ -193,7 +204,7 @@ class Job:
 
     def _connection(self) -> psycopg.Connection[object]:
         if self._conn is None or self._conn.closed:
-            self._conn = connect_fenced(self.settings.dsn, "trunkline-job-routes")
+            self._conn = connect_fenced(self.settings.dsn, "trunkline-job-routes", **PATIENCE)
         elif self._conn.info.transaction_status is not psycopg.pq.TransactionStatus.IDLE:
             self._conn.rollback()
         return self._conn

@@ -30,7 +30,8 @@ from pyspark.sql.types import StructType
 
 from trunkline.core.collector import collector_at_rest
 from trunkline.core.errors import Terminal
-from trunkline.db.lease import commit_fenced, connect_fenced
+from trunkline.db.away import attentive
+from trunkline.db.lease import PATIENCE, commit_fenced, connect_fenced
 from trunkline.pipeline.jobs.deliver import Delivery, senders_of_worker
 from trunkline.pipeline.jobs.feed import Feed, Piece, feed_of
 from trunkline.pipeline.jobs.loaded import kept_in_worker
@@ -124,7 +125,7 @@ class JobReader(DataSourceStreamReader):
 
     def _connection(self) -> psycopg.Connection[Any]:
         if self._conn is None or self._conn.closed:
-            self._conn = connect_fenced(self._settings.dsn, "trunkline-job-plans")
+            self._conn = connect_fenced(self._settings.dsn, "trunkline-job-plans", **PATIENCE)
         return self._conn
 
     def _feeding(self) -> Feed:
@@ -158,7 +159,7 @@ class JobReader(DataSourceStreamReader):
         settings = self._settings
         with collector_at_rest(), kept_in_worker(settings) as loaded:
             if loaded.revision != partition.revision:
-                with closing(psycopg.connect(settings.dsn, application_name="trunkline-job-task")) as conn:
+                with closing(psycopg.connect(attentive(settings.dsn), application_name="trunkline-job-task")) as conn:
                     loaded.move(conn, partition.revision)
             stage = Stage(loaded, Delivery(senders_of_worker(settings)), partition.waiting)
             with closing(feed_of(settings)) as feed:

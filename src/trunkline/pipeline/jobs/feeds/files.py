@@ -28,6 +28,7 @@ import psycopg
 import structlog
 
 from trunkline.core.errors import Invalid, Retryable
+from trunkline.db.away import attentive
 from trunkline.pipeline.jobs.feed import Connection, Read
 from trunkline.pipeline.jobs.feeds.file_formats import Row, read_rows
 from trunkline.pipeline.jobs.feeds.file_seen import PlannedFile, Seen, store_failed, store_seen
@@ -157,7 +158,7 @@ class FilesFeed:
     def _pass(self, file: PlannedFile, reason: str) -> None:
         """L5. A report, not a part of the batch: the same one whenever it is tried again."""
         log.error("a file cannot be read and is passed", path=file.path, reason=reason, next_step="write it anew")
-        with closing(psycopg.connect(self._settings.dsn, application_name="trunkline-job-task")) as conn:
+        with closing(psycopg.connect(attentive(self._settings.dsn), application_name="trunkline-job-task")) as conn:
             store_failed(conn, self._settings.group, file, reason.replace("\0", ""))
             conn.commit()
 

@@ -14,6 +14,7 @@ import msgspec
 import psycopg
 import structlog
 
+from trunkline.db.away import attentive
 from trunkline.pipeline.jobs.feed import Connection, Read
 from trunkline.pipeline.jobs.feeds.spans import AT_ONCE, Span, by_bytes, by_rows, packed, rows_of, still_there
 from trunkline.pipeline.jobs.receivers import Receivers
@@ -77,7 +78,9 @@ class IngestFeed:
         return packed(msgspec.convert(body, list[Span]), tasks)
 
     def read(self, piece: tuple[Span, ...], receivers: Receivers) -> Iterator[Read]:
-        with closing(psycopg.connect(self._settings.dsn, autocommit=True, application_name="trunkline-job-ingest")) as conn:
+        with closing(
+            psycopg.connect(attentive(self._settings.dsn), autocommit=True, application_name="trunkline-job-ingest")
+        ) as conn:
             for span in piece:
                 for events in _chunks(ingest.read(conn, span.remote, span.first - 1, span.end - 1)):
                     yield receivers[span.receiver], events

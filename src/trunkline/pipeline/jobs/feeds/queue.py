@@ -23,6 +23,7 @@ import psycopg
 import structlog
 
 from trunkline.core.errors import Terminal
+from trunkline.db.away import attentive
 from trunkline.pipeline.jobs.feed import Connection, Read
 from trunkline.pipeline.jobs.feeds.spans import AT_ONCE, CHUNK_BYTES, Span, by_bytes, by_rows, packed, rows_of, still_there
 from trunkline.pipeline.jobs.receivers import Receiver, Receivers
@@ -105,7 +106,9 @@ class QueueFeed:
     # -- in a task
 
     def read(self, piece: tuple[Span, ...], receivers: Receivers) -> Iterator[Read]:
-        with closing(psycopg.connect(self._settings.dsn, autocommit=True, application_name="trunkline-job-queue")) as conn:
+        with closing(
+            psycopg.connect(attentive(self._settings.dsn), autocommit=True, application_name="trunkline-job-queue")
+        ) as conn:
             for span in piece:
                 receiver = receivers[span.receiver]
                 for entries in _chunks(span, read_queue(conn, span.queue, span.remote, span.first - 1, span.end - 1)):
