@@ -85,7 +85,7 @@ def test_s22_a_slow_database_conflates_more_and_starves_nobody(bridge: KafkaBrid
         seen = _watch(bridge, senders, applies)
     bridge.until(lambda: all(_applied(bridge).get(hub) == n for hub, n in senders.last().items()))
     assert max(seen.waiting) <= len(hubs)  # one of each, however many came
-    assert seen.cycle() <= len(hubs) * apply_seconds / 2  # of two workers that take one hub after the other
+    assert seen.cycle() <= len(hubs) * apply_seconds / 10  # by waves: one hub after the other would take two workers 25 s
     assert quantiles(seen.ages, n=100)[-1] <= 2 * seen.cycle()
     counts = [seen.applies[hub] for hub in hubs]
     assert min(counts) >= max(counts) // 2

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import itertools
 import shutil
+from collections import Counter
 from contextlib import ExitStack
 from pathlib import Path
 
 import psycopg
 import pytest
 from psycopg import sql
+from structlog.testing import capture_logs
 
 from fleet_feed import clusters, events
 from hub_agent import clusters_changed, policy_events
@@ -74,18 +76,25 @@ def test_s20_a_poison_message_costs_only_itself(bridge: KafkaBridge, topics: Top
     hubs = [f"h{n}" for n in range(10)]
     topics.create(*hubs)
     for hub in hubs:
-        messages = [events(hub, n, f"{hub}-{n}") for n in range(100)]
-        if hub == "h3":
-            messages[5] = (clusters(hub, 1)[0], b"{no list")
+        messages = [policy_events(hub, n, f"{hub}-{n}") for n in range(99)]
+        whole = agent_compliance(hub, "0.1", compliant=["c1"], nonCompliant=["c2"])
+        messages.insert(5, (whole[0], b"{no list") if hub == "h3" else whole)
         bridge.put(hub, *messages)
-    bridge.start()
-    bridge.until_applied(**dict.fromkeys(hubs, 100))
-    assert bridge.rows("SELECT count(*) FROM status.event") == [(999,)]
+    with capture_logs() as logs:
+        bridge.start()
+        bridge.until_applied(**dict.fromkeys(hubs, 100))
+    assert bridge.rows("SELECT count(*) FROM fleet.policy_event") == [(990,)]
+    there = bridge.rows("SELECT site, count(*) FROM fleet.compliance GROUP BY site ORDER BY site")
+    assert there == [(hub, 2) for hub in hubs if hub != "h3"]
     [(site, payload, reason, queue, position, state)] = bridge.rows(
         "SELECT site, payload, reason, queue, position, state FROM bridge.quarantine"
     )
     assert (site, payload, queue, position, state) == ("h3", b"{no list", f"{topics.name('h3')}@0", 5, "open")
     assert "not JSON" in reason
+    said = Counter((entry["event"], entry.get("site")) for entry in logs if entry["log_level"] != "debug")
+    assert said["apply is tried again", "h3"] == 2
+    assert said["a wave goes site by site", None] <= 1  # what it costs the others
+    assert not any(what in ("apply waits", "apply is tried again") and site != "h3" for what, site in said)
     sums = "SELECT sum(received), sum(applied), sum(quarantined), sum(rejected + stale + conflated) FROM bridge.counter"
     assert bridge.rows(sums) == [(1000, 999, 1, 0)]
 
