@@ -286,6 +286,17 @@ async def test_yaml_is_taken_and_given(pair: tuple[RoutedInstance, RoutedInstanc
         assert yaml.safe_load(shown.text)["item"] == (await client.get(f"{T}/routes/y")).json()["item"]
 
 
+async def test_explain_knows_the_regions_that_routes_run_in() -> None:
+    async with routed(region="eu") as at, at.client() as client:
+        await with_tenant(client)
+        for id, region in (("here", "eu"), ("everywhere", ""), ("there", "us")):
+            await client.put(f"{T}/routes/{id}", json=simple(region=region))
+        body = {"tenant": {"orgId": "myorg", "appId": "myapp"}, "payload": 1}
+        found = (await asked(client, "POST", "/v1/routes/explain", models.ExplainShown, json=body))["routes"]
+        assert {one["id"]: one["verdict"] for one in found} == {"here": "taken", "everywhere": "taken", "there": "elsewhere"}
+        assert [one["reason"] for one in found if one["id"] == "there"] == ["it runs in region us only; this instance is in eu"]
+
+
 async def test_a_whole_number_that_json_cannot_have_is_refused_with_its_place() -> None:
     async with routed() as at, at.client() as client:
         await with_tenant(client)

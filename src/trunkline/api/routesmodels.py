@@ -307,7 +307,12 @@ class PassedShown(_Shown):
 class ExplainedShown(_Shown):
     id: str
     tenant: TenantName
-    verdict: str = Field(description="taken, dropped, held, dead_letter, failed, inactive, or refused: it cannot be compiled")
+    verdict: str = Field(
+        description=
+        description="taken, dropped, held, dead_letter, failed, inactive, elsewhere: it is of another region, or refused: it "
+        "cannot be compiled"
+    
+    )
     receiver: str = Field(description="its plugin: whether the event comes that way is not judged")
     step: str = Field(description="where the event ended; empty: it was taken")
     reason: str

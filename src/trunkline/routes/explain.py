@@ -32,6 +32,7 @@ class Verdict(StrEnum):
     DEAD_LETTER = "dead_letter"
     FAILED = "failed"
     INACTIVE = "inactive"
+    ELSEWHERE = "elsewhere"
 
 
 _BY_POLICY = {

@@ -231,6 +231,10 @@ class RoutingTableManager:
     def statuses(self) -> dict[RouteKey, Status]:
         return {key: self.status(key) for key in sorted(self.table.ids.keys() | self.table.refused.keys())}
 
+    def rests(self, body: Body) -> str:
+        """Why such a route does not run here; empty if it does."""
+        return self._making.rests(body)
+
     def route(self, key: RouteKey) -> LiveRoute | None:
         """What runs for this id."""
         known = self.table.ids.get(key)

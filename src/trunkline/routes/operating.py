@@ -100,7 +100,7 @@ class RoutesOperating:
     @cached_property
     def trial(self) -> Trial:
         """What would become of events."""
-        return Trial(self.storage, self.tenancy, self.workshop, self.writing)
+        return Trial(self.storage, self.tenancy, self.workshop, self.writing, self.manager.rests)
 
     @cached_property
     def standing(self) -> Standing:

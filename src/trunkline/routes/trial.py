@@ -14,9 +14,10 @@ from typing import Any
 from trunkline.core.errors import Invalid
 from trunkline.routes.compile import CompiledRoute
 from trunkline.routes.event import Event
-from trunkline.routes.explain import explain
+from trunkline.routes.explain import Verdict, explain
 from trunkline.routes.hiding import Hiding
 from trunkline.routes.keys import RouteKey, Tenant
+from trunkline.routes.live import Rests
 from trunkline.routes.messages import shown_message
 from trunkline.routes.model import RouteReader, read_route
 from trunkline.routes.plugin import Around
@@ -30,8 +31,10 @@ REFUSED = "refused"
 
 
 class Trial:
-    def __init__(self, storage: Storage, tenancy: Tenancy, workshop: Workshop, writing: Writing) -> None:
-        self._storage, self._tenancy, self._writing = storage, tenancy, writing
+    """`rests`: why a route does not run at this instance."""
+
+    def __init__(self, storage: Storage, tenancy: Tenancy, workshop: Workshop, writing: Writing, rests: Rests) -> None:
+        self._storage, self._tenancy, self._writing, self._rests = storage, tenancy, writing, rests
         quiet = Around(workshop.around.constants, workshop.around.now)
         self._workshop = replace(workshop, around=quiet)
         self._reader = RouteReader(workshop.plugins)
@@ -63,10 +66,13 @@ class Trial:
         return [{**said[route.hash], **shown_key(route.key)} for route in routes]
 
     def _one(self, route: RouteConfig, event: Event) -> dict[str, Any]:
+        rests = "" if route.body.get("inactive") else self._rests(route.body)
+        if rests:
+            return _ended(route, Verdict.ELSEWHERE, rests)
         try:
             compiled = self._compiled(route)
         except Invalid as error:
-            return _refused(route, error)
+            return _ended(route, REFUSED, f"{error.what}: {error.why}")
         return self._said(compiled, event, Hiding(self._workshop, route.body, compiled.config))
 
     def _tried(self, config: RouteConfig, events: Sequence[Event]) -> dict[str, Any]:
@@ -92,7 +98,7 @@ class Trial:
         return self._workshop.compiled(reading.routes[0].route)
 
 
-def _refused(route: RouteConfig, error: Invalid) -> dict[str, Any]:
+def _ended(route: RouteConfig, verdict: str, reason: str) -> dict[str, Any]:
     receiver = str(route.body.get("receiver", {}).get("plugin", ""))
-    said = {"verdict": REFUSED, "receiver": receiver, "step": "", "reason": f"{error.what}: {error.why}"}
+    said = {"verdict": verdict, "receiver": receiver, "step": "", "reason": reason}
     return {**shown_key(route.key), **said, "messages": [], "faults": [], "steps": []}
