@@ -308,10 +308,8 @@ class ExplainedShown(_Shown):
     id: str
     tenant: TenantName
     verdict: str = Field(
-        description=
         description="taken, dropped, held, dead_letter, failed, inactive, elsewhere: it is of another region, or refused: it "
         "cannot be compiled"
-    
     )
     receiver: str = Field(description="its plugin: whether the event comes that way is not judged")
     step: str = Field(description="where the event ended; empty: it was taken")
