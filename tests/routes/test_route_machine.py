@@ -1,14 +1,17 @@
 """Three instances that lose deltas, crash, fail to start and write at once, against a model that is one dictionary (G5).
 
+A crash ends all that an instance does, wherever it stands; what it had stored is stored, what it had not told nobody hears.
+
 Every step runs the event loop for a number of turns that is drawn too, so that steps overlap in all ways. Whatever happened,
 once the faults end and every instance has repaired itself, all tables are the stored one and exactly what they name runs."""
 
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
-from collections.abc import Coroutine, Sequence
-from contextlib import suppress
+from collections import Counter, defaultdict
+from collections.abc import Coroutine, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from typing import Any
 
 from hypothesis import settings
@@ -29,6 +32,40 @@ SLOW, BROKEN = 2, 3
 """Marks of configurations that some instances start slowly, or not at all."""
 
 
+OWNER = ContextVar("OWNER", default="")
+"""The instance whose work this is."""
+
+
+class Works:
+    """The tasks of each instance."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop, self._of = loop, defaultdict[str, set[asyncio.Task[Any]]](set)
+        loop.set_task_factory(self._made)
+
+    def _made(self, loop: asyncio.AbstractEventLoop, work: Any, context: Any = None) -> asyncio.Task[Any]:
+        task = asyncio.Task(work, loop=loop, context=context)
+        mine = self._of[OWNER.get()]
+        mine.add(task)
+        task.add_done_callback(mine.discard)
+        return task
+
+    @contextmanager
+    def of(self, name: str) -> Iterator[None]:
+        """What begins in it is that instance's."""
+        token = OWNER.set(name)
+        try:
+            yield
+        finally:
+            OWNER.reset(token)
+
+    async def end(self, name: str) -> None:
+        tasks = list(self._of.pop(name, ()))
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
 def body_of(mark: int, inactive: bool) -> dict[str, Any]:
     return route(mark, receiver=f"R{mark % 2}", inactive=inactive)
 
@@ -37,6 +74,7 @@ class SiteFollowsTheModel(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.loop = asyncio.new_event_loop()
+        self.works = Works(self.loop)
         self.writing: list[asyncio.Task[None]] = []
         self.model: dict[str, Body] = {}
         self.site = self.loop.run_until_complete(self._begin())
@@ -45,7 +83,8 @@ class SiteFollowsTheModel(RuleBasedStateMachine):
         site = Site()
         site.storage.made = self._made
         for name in NAMES:
-            await site.join(name)
+            with self.works.of(name):
+                await site.join(name)
         return site
 
     def _made(self, changes: Sequence[Change]) -> None:
@@ -59,11 +98,13 @@ class SiteFollowsTheModel(RuleBasedStateMachine):
     def running(self) -> list[Instance]:
         return list(self.site.instances.values())
 
-    def turn(self, turns: int, *work: Coroutine[Any, Any, None]) -> None:
-        """Begins the work and lets everything go on for a while."""
+    def turn(self, turns: int, *work: tuple[str, Coroutine[Any, Any, None]]) -> None:
+        """Begins the work, each at an instance, and lets everything go on for a while."""
 
         async def go_on() -> None:
-            self.writing += [asyncio.create_task(each) for each in work]
+            for at, each in work:
+                with self.works.of(at):
+                    self.writing.append(asyncio.create_task(each))
             for _ in range(turns):
                 await asyncio.sleep(0)
 
@@ -77,23 +118,23 @@ class SiteFollowsTheModel(RuleBasedStateMachine):
     @rule(at=AT, id=IDS, mark=MARKS, inactive=st.booleans(), turns=TURNS)
     def add(self, at: str, id: str, mark: int, inactive: bool, turns: int) -> None:
         body = body_of(mark, inactive)
-        self.turn(turns, self._write(at, [Put(key(id), hash_of(TENANT, body), body)]))
+        self.turn(turns, (at, self._write(at, [Put(key(id), hash_of(TENANT, body), body)])))
 
     @rule(at=AT, id=IDS, turns=TURNS)
     def remove(self, at: str, id: str, turns: int) -> None:
-        self.turn(turns, self._write(at, [Remove(key(id))]))
+        self.turn(turns, (at, self._write(at, [Remove(key(id))])))
 
     @rule(at=AT, mark=MARKS, gone=IDS, turns=TURNS)
     def change_several(self, at: str, mark: int, gone: str, turns: int) -> None:
         body = body_of(mark, inactive=False)
         puts = [Put(key(id), hash_of(TENANT, body), body) for id in "abcd" if id != gone]
-        self.turn(turns, self._write(at, [Remove(key(gone)), *puts]))
+        self.turn(turns, (at, self._write(at, [Remove(key(gone)), *puts])))
 
     @rule(id=IDS, marks=st.lists(MARKS, min_size=2, max_size=6), turns=TURNS)
     def write_at_once(self, id: str, marks: list[int], turns: int) -> None:
         bodies = [body_of(mark, inactive=False) for mark in marks]
         writers = [(NAMES[n % 3], [Put(key(id), hash_of(TENANT, body), body)]) for n, body in enumerate(bodies)]
-        self.turn(turns, *[self._write(at, list(changes)) for at, changes in writers])
+        self.turn(turns, *[(at, self._write(at, list(changes))) for at, changes in writers])
 
     @rule(at=AT, id=IDS, turns=TURNS)
     def reload(self, at: str, id: str, turns: int) -> None:
@@ -103,7 +144,7 @@ class SiteFollowsTheModel(RuleBasedStateMachine):
 
         if at in self.site.instances:
             manager = self.site.instances[at].manager
-            self.turn(turns, reload())
+            self.turn(turns, (at, reload()))
 
     @rule(at=AT, deaf=st.booleans())
     def lose_deltas(self, at: str, deaf: bool) -> None:
@@ -130,7 +171,7 @@ class SiteFollowsTheModel(RuleBasedStateMachine):
             with suppress(TrunklineError):
                 await self.site.storage.change([Put(key(id), hash_of(TENANT, body), body)])
 
-        self.turn(turns, write())
+        self.turn(turns, ("", write()))
 
     @rule(at=AT, turns=TURNS)
     def repair(self, at: str, turns: int) -> None:
@@ -140,7 +181,7 @@ class SiteFollowsTheModel(RuleBasedStateMachine):
 
         if at in self.site.instances:
             manager = self.site.instances[at].manager
-            self.turn(turns, repair())
+            self.turn(turns, (at, repair()))
 
     @precondition(lambda self: len(self.site.instances) > 1)
     @rule(at=AT)
@@ -150,11 +191,25 @@ class SiteFollowsTheModel(RuleBasedStateMachine):
             assert left.runner.running == {}
             assert left.runner.balanced
 
+    @precondition(lambda self: len(self.site.instances) > 1)
+    @rule(at=AT, turns=TURNS, id=IDS, marks=st.lists(MARKS, max_size=3))
+    def crash(self, at: str, turns: int, id: str, marks: list[int]) -> None:
+        """In the midst of what it writes."""
+        if at in self.site.instances:
+            bodies = [body_of(mark, inactive=False) for mark in marks]
+            self.turn(turns, *[(at, self._write(at, [Put(key(id), hash_of(TENANT, body), body)])) for body in bodies])
+            del self.site.instances[at]
+            self.loop.run_until_complete(self.works.end(at))
+
     @precondition(lambda self: len(self.site.instances) < 3 and not self.site.storage.away)
     @rule(at=AT)
     def restart(self, at: str) -> None:
         if at not in self.site.instances:
-            self.loop.run_until_complete(self.site.join(at))
+            self.loop.run_until_complete(self._join(at))
+
+    async def _join(self, at: str) -> None:
+        with self.works.of(at):
+            await self.site.join(at)
 
     @rule()
     def settle(self) -> None:
@@ -168,8 +223,9 @@ class SiteFollowsTheModel(RuleBasedStateMachine):
             instance.runner.broken = set()
             for gate in instance.runner.gates.values():
                 gate.set()
-        await asyncio.gather(*self.writing)
+        found = await asyncio.gather(*self.writing, return_exceptions=True)
         self.writing = []
+        assert not [error for error in found if isinstance(error, Exception)]
         await asyncio.gather(*[instance.manager.repair() for instance in self.running])
         await self.site.agrees()
         for instance in self.running:
