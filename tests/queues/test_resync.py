@@ -1,4 +1,4 @@
-"""A consumer that missed something, or that comes in the midst of a snapshot, between two real sites: it gets a whole one."""
+"""Who missed something, or comes in the midst of a snapshot, gets a whole one; between two real sites."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 import psycopg
 import pytest
-from queue_fleet import FIVE, A, Provided, QueueFleet, Row, S, five, providing
+from queue_fleet import FIVE, A, Provided, QueueFleet, Row, S, five, providing, sync
 
 from trunkline.queues.consumers import advance, attach, positions, reattach
 from trunkline.queues.kinds import Kind
@@ -115,3 +115,35 @@ def test_a_consumer_that_comes_in_the_midst_of_a_snapshot_that_is_complete_begin
         eventually(lambda: fleet.ask(A, "SELECT tail FROM queues.queue WHERE client = 'passed'") == [3])
         late.attach()
         late.until_a_whole_snapshot()
+
+
+def test_s11_a_forced_snapshot_waits_for_a_site_that_is_away_for_long_and_is_of_the_day_it_returns(fleet: QueueFleet) -> None:
+    def until_state(request: str, state: str) -> None:
+        query = "SELECT 1 FROM queues.request WHERE id = %s AND state = %s"
+        eventually(lambda: fleet.ask(S, query, (request, state)), why=fleet.logs)
+
+    def last() -> int:
+        (seq,) = fleet.ask(S, "SELECT max(last_seq) FROM queues.stamp WHERE 'away' = ANY (set_clients)")
+        return int(seq)
+
+    def wanted() -> list[str]:
+        return fleet.ask(S, "SELECT id::text FROM queues.request WHERE client = 'away' AND state = 'wanted' AND forced")
+
+    with providing(fleet, S, "away", Provided()) as provided:
+        fleet.transmit(S, "away", [b"first"], A)
+        fleet.until_received(A, S, "away", [b"", *FIVE, b""])
+        with fleet.down(A):
+            eventually(lambda: fleet.status(S, "source", A, "away").get("stall") == f"no way to site {A}", why=fleet.stalls)
+            forced = sync(fleet, A, "away")
+            until_state(forced, "complete")
+            fleet.do(S, f"UPDATE queues.request SET updated_at = now() - interval '2 days' WHERE id = '{forced}'")
+            until_state(forced, "failed")
+            (later,) = wanted()
+            before = last()
+            fleet.transmit(S, "away", [b"while it was away"], A)
+            eventually(lambda: last() > before)
+            assert wanted() == [later]
+        until_state(later, "done")
+        assert fleet.kinds(A, S, "away").count(Kind.LAST) == 2
+        (base,) = fleet.ask(S, "SELECT base FROM queues.request WHERE id = %s", (later,))
+        assert (base >= last(), provided.times(A)) == (True, 3)

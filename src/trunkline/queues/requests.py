@@ -8,7 +8,8 @@ R1  At most one open request is for a given client and destination: who asks ane
 R2  A request has one base for ever. Whatever must begin anew (its snapshot is gone, its provider died) ends as failed, and
     another request takes its place: chunks of two bases can never be taken for one snapshot.
 R3  The data of a request is stored once, whatever the number of its destinations, and deleted when none needs it any more.
-R4  A request that nobody works on does not stay: it would hold up trimming for ever (H18).
+R4  A request that nobody works on does not stay: it would hold up trimming for ever (H18). Of one that was forced the wish
+    stays, without a base, until one of its sites is reached.
 """
 
 from __future__ import annotations
