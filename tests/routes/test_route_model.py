@@ -164,6 +164,35 @@ def test_unknown_keys_of_a_route_are_warnings_with_their_line() -> None:
     assert first.startswith("r.yaml:6: routes[0](r).colour: there is no such key")
 
 
+def test_what_has_no_effect_is_a_warning_with_its_place() -> None:
+    kafka = {"brokers": "h:1", "topic": "t", "dynamicMetricLabel": [{"label": "a", "path": "payload.a"}]}
+    reading = read_route(
+        written(
+            debug=True,
+            receiver={"plugin": "debug", "config": {"tracePayloadOnNack": True}},
+            sender={"plugin": "kafka", "config": kafka},
+        ),
+        RouteReader(),
+    )
+    assert reading.mistakes == ()
+    where = ["debug", "receiver.config.tracePayloadOnNack", "sender.config.dynamicMetricLabel"]
+    assert [(one.key, one.reason) for one in reading.warnings] == [(key, "it has no effect") for key in where]
+    idle = {"debug": False, "receiver": {"plugin": "debug", "config": {"tracePayloadOnNack": False}}}
+    assert read_route(written(**idle), RouteReader()).warnings == ()
+
+
+def test_a_delivery_mode_that_nobody_knows_is_a_warning_and_one_that_is_nearly_right_a_mistake() -> None:
+    reading = read_route(written(deliveryMode="whoCares"), RouteReader())
+    assert reading.mistakes == ()
+    assert [str(one) for one in reading.warnings] == [
+        "deliveryMode: there is no such mode as 'whoCares'; it is taken as at_least_once "
+        "(known: at_least_once, fire_and_forget, effectively_once)"
+    ]
+    assert reading.routes[0].hash == read_route(written(), RouteReader()).routes[0].hash
+    for mode in ("efectively_once", "exactly-once", "FIRE_AND_FORGET", 7):
+        assert "deliveryMode: " in said(written(deliveryMode=mode))
+
+
 @pytest.mark.parametrize("key", ["filterchain", "FilterChain", "filter-chain", "userid", "deliverymode"])
 def test_a_key_that_differs_only_in_its_case_is_a_mistake(key: str) -> None:
     assert f"{key}: there is no such key, the nearest is" in said(written(**{key: []}))
@@ -178,7 +207,10 @@ def test_a_key_that_differs_only_in_its_case_is_a_mistake(key: str) -> None:
         ({"name": "simple/route"}, "name: name 'simple/route': it cannot be a name"),
         ({"tenant": {"orgId": "a.b", "appId": "c"}}, "tenant.orgId: name 'a.b': it cannot be a name"),
         ({"tenant": {"orgId": "", "appId": "c"}}, "tenant.orgId: name ''"),
-        ({"deliveryMode": "whoCares"}, "deliveryMode: 'whoCares' is not known, write 'at_least_once', 'fire_and_forget' or"),
+        (
+            {"deliveryMode": "at_most_once"},
+            "deliveryMode: 'at_most_once' is not known, write 'at_least_once', 'fire_and_forget' or",
+        ),
         ({"inactive": "maybe"}, "inactive: true or false is wanted, found 'maybe'"),
         ({"receiver": None}, "receiver: it is empty"),
         ({"receiver": {"plugin": "nop", "name": "a b"}}, "receiver.name: name 'a b'"),

@@ -24,11 +24,12 @@ from trunkline.core.collector import collector_at_rest
 from trunkline.core.document import read_document
 from trunkline.core.fields import keys, nearest
 from trunkline.core.layers import Layers, Loose
-from trunkline.core.mistakes import Location, Mistake, Mistakes, inner, key_text
+from trunkline.core.mistakes import Location, Mistake, Mistakes, inner, key_text, quoted
 from trunkline.core.reasons import Source, examine
+from trunkline.routes.idle import has_idle, idle_config, idle_keys, strange_mode
 from trunkline.routes.keys import RouteKey, Tenant
 from trunkline.routes.registry import Kind, Registry, registry
-from trunkline.routes.route import Behaviour, Notes, Route, body_of, route_hash
+from trunkline.routes.route import Behaviour, DeliveryMode, Notes, Route, body_of, route_hash
 from trunkline.routes.unread import unread
 
 __all__ = [
@@ -144,6 +145,12 @@ class RouteReader:
         if tenant is not None and isinstance(part.value, dict):
             part = replace(part, value={**part.value, "tenant": {"orgId": tenant.org, "appId": tenant.app}})
         warnings, mistakes = self._strange_keys(part)
+        if isinstance(part.value, dict):
+            warnings += _idle(part) if has_idle(part.value) else ()
+            if mode := strange_mode(part.value):
+                reason = f"there is no such mode as {quoted(part.value[mode])}; it is taken as {DeliveryMode.AT_LEAST_ONCE}"
+                warnings.append(part.mistake((mode,), reason, f"known: {', '.join(DeliveryMode)}"))
+                part = replace(part, value={**part.value, mode: ""})
         found = None if mistakes else self._recall(part)
         if found is None:
             found, wrong = self._examine(part)
@@ -208,6 +215,12 @@ class RouteReader:
             return None, [place.mistake(("plugin",), *self._plugins.unknown(kind, name))]
         config = place.below("config")
         return (config if config.value is not None else replace(config, value={})).examine(plugin.config)
+
+
+def _idle(part: Part) -> list[Mistake]:
+    found = [part.mistake(*idle) for idle in idle_keys(part.value)]
+    places = [place.below("config") for _, place in plugin_places(part)]
+    return found + [place.mistake(*idle) for place in places for idle in idle_config(place.value)]
 
 
 def plugin_places(part: Part) -> Iterator[tuple[Kind, Part]]:

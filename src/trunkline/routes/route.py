@@ -24,11 +24,11 @@ class DeliveryMode(StrEnum):
     EFFECTIVELY_ONCE = "effectively_once"
 
 
-_SAME = {"": DeliveryMode.AT_LEAST_ONCE, "exactly_once": DeliveryMode.EFFECTIVELY_ONCE}
+SAME_MODES = {"": DeliveryMode.AT_LEAST_ONCE, "exactly_once": DeliveryMode.EFFECTIVELY_ONCE}
 
 
 def _same(word: object) -> object:
-    return _SAME.get(word, word) if isinstance(word, str) else word
+    return SAME_MODES.get(word, word) if isinstance(word, str) else word
 
 
 def _no_list(value: object) -> object:
