@@ -11,7 +11,7 @@ import pytest
 
 from memory_node import MemoryNode, bearing, client_over, is_problem, running, token
 from trunkline.api.app import VIEW_THREADS, create_app
-from trunkline.api.limits import MOST_REQUESTS
+from trunkline.api.limits import BULK_BYTES, MOST_REQUESTS
 from trunkline.core.clock import ManualClock
 from trunkline.core.config import ApiConfig, Role
 from waiting import eventually
@@ -57,6 +57,14 @@ async def test_a_body_that_announces_too_much_is_refused_before_it_is_read(node:
         answer = await client.post("/v1/event", content=body(), headers={"Content-Length": str(MOST + 1)})
     assert is_problem(answer, 413, "too-large")
     assert not read
+
+
+async def test_a_table_of_routes_may_be_larger_than_other_bodies(node: MemoryNode) -> None:
+    async with client_over(node, max_body_bytes=MOST) as client:
+        answer = await client.post("/v1/routes/apply", content=text_of(MOST + 1))
+        assert answer.status_code not in (413, 500), answer.text
+        answer = await client.post("/v1/routes/apply", content=b"1", headers={"Content-Length": str(BULK_BYTES + 1)})
+    assert is_problem(answer, 413, "too-large")
 
 
 async def test_requests_have_a_rate_with_bursts_of_twice_that(node: MemoryNode) -> None:

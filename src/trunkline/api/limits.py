@@ -4,8 +4,8 @@ A body that announces too many bytes is refused before one is read; one that doe
 seconds for everything, its body too, so that one that drips is cut. Work in a thread cannot be cut: it goes on, but nobody
 waits for it. A request that may say how long it wants to wait (`wait`) has that time beside its seconds, and one that changes
 routes or tries events on them has what that may take (`_longer`). Places are for the requests that hold memory or wait for
-threads; probes have their own. So have streams, which have no seconds: they end when the client goes, when it no longer reads
-(`connection`), or when the server stops (`streams`).
+threads. Probes have their own; so have whole tables of routes, which may be larger than other bodies; and so have streams, which
+have no seconds: they end when the client goes, when it no longer reads (`connection`), or when the server stops (`streams`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,12 @@ from trunkline.api.visit import Visit, visit_of
 MOST_REQUESTS = 64  # each may hold one body
 MOST_PROBES = 16
 MOST_STREAMS = 64  # each holds a connection and, in the store, the names of the keys that wait for it
-_MOST = {"requests": MOST_REQUESTS, "probes": MOST_PROBES, "streams": MOST_STREAMS}
+MOST_BULKS = 2  # of BULK_BYTES each
+_MOST = {"requests": MOST_REQUESTS, "probes": MOST_PROBES, "streams": MOST_STREAMS, "bulks": MOST_BULKS}
+BULKS = frozenset({"/v1/routes/apply"})
+BULK_BYTES = 16 * 1024 * 1024  # some 20,000 routes as one change
+
+_KINDS = {"probes": PROBES, "streams": STREAMS, "bulks": BULKS}
 
 _ROUTES = "/routes"
 _TRIALS = frozenset({"/v1/routes/explain", "/v1/routes/test"})
@@ -53,7 +58,7 @@ class Limits:
 
     @contextmanager
     def _place(self, visit: Visit) -> Iterator[None]:
-        kind = "probes" if visit.route in PROBES else "streams" if visit.route in STREAMS else "requests"
+        kind = next((kind for kind, routes in _KINDS.items() if visit.route in routes), "requests")
         if self._running[kind] >= _MOST[kind]:
             raise Refused(BUSY, visit.asked, f"{_MOST[kind]} {kind} are running", "wait a moment", {"Retry-After": "1"})
         self._running[kind] += 1
@@ -74,24 +79,27 @@ class Limits:
 
     def _refuse_announced(self, visit: Visit, scope: Scope) -> None:
         for name, value in scope["headers"]:
-            if name == b"content-length" and value.isdigit() and int(value) > self._bytes:
+            if name == b"content-length" and value.isdigit() and int(value) > self._most(visit):
                 raise self._too_large(visit)
 
     def _counted(self, visit: Visit, receive: Receive) -> Receive:
-        came = 0
+        came, most = 0, self._most(visit)
 
         async def counting() -> Message:
             nonlocal came
             message = await receive()
             came += len(message.get("body", b""))
-            if came > self._bytes:
+            if came > most:
                 raise self._too_large(visit)
             return message
 
         return counting
 
+    def _most(self, visit: Visit) -> int:
+        return max(self._bytes, BULK_BYTES) if visit.route in BULKS else self._bytes
+
     def _too_large(self, visit: Visit) -> Refused:
-        why = f"the body is larger than {self._bytes} bytes"
+        why = f"the body is larger than {self._most(visit)} bytes"
         return Refused(TOO_LARGE, visit.asked, why, "send it in parts, or a reference to it")
 
 
