@@ -4,7 +4,7 @@ A body that announces too many bytes is refused before one is read; one that doe
 seconds for everything, its body too, so that one that drips is cut. Work in a thread cannot be cut: it goes on, but nobody
 waits for it. A request that may say how long it wants to wait (`wait`) has that time beside its seconds, and one that changes
 routes or tries events on them has what that may take (`_longer`). Places are for the requests that hold memory or wait for
-threads. Probes have their own; so have whole tables of routes, which may be larger than other bodies; and so have streams, which
+threads. Probes have their own; so have tables of routes, which may be larger than other bodies; and so have streams, which
 have no seconds: they end when the client goes, when it no longer reads (`connection`), or when the server stops (`streams`).
 """
 
