@@ -31,7 +31,7 @@ from trunkline.core.backoff import Backoff
 from trunkline.core.bundle import Version
 from trunkline.core.clock import Clock, SystemClock
 from trunkline.core.errors import Invalid, TrunklineError
-from trunkline.db.away import in_one_line
+from trunkline.db.away import attentive, in_one_line
 from trunkline.queues.client import Message, QueueClient
 from trunkline.queues.kinds import Kind
 from trunkline.queues.listener import QueueListener, QueueMessage
@@ -232,7 +232,9 @@ class Serving:
         pause = 0.0
         while not self._stop.wait(pause):
             try:
-                with closing(psycopg.connect(self._dsn, autocommit=True, application_name="trunkline-reporter")) as conn:
+                with closing(
+                    psycopg.connect(attentive(self._dsn), autocommit=True, application_name="trunkline-reporter")
+                ) as conn:
                     while not self._stop.wait(LOOK_SECONDS):
                         self._reporter.answer(conn)
                         backoff.success()

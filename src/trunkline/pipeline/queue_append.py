@@ -33,6 +33,7 @@ from pyspark.sql.types import ArrayType, BinaryType, DataType, MapType, StringTy
 
 from trunkline.core.errors import Invalid, Terminal
 from trunkline.core.jsoncodec import dumps, loads
+from trunkline.db.away import attentive
 from trunkline.queues.client import Message, QueueClient
 
 # Both within the limits of one transaction; headers count twice, for their stored form may be longer than their text.
@@ -93,7 +94,7 @@ class Appended(WriterCommitMessage):
 
 def append(settings: AppendSettings, batch: BatchId, batches: Iterator[pa.RecordBatch]) -> Appended:
     partition = _task().partitionId()
-    with closing(psycopg.connect(settings.dsn, application_name="trunkline-append")) as conn:
+    with closing(psycopg.connect(attentive(settings.dsn), application_name="trunkline-append")) as conn:
         writer = PartitionWriter(conn, QueueClient(settings.client), batch, partition)
         for messages in _transactions(m for arrow in batches for m in _messages(arrow)):
             writer.write(messages)
@@ -179,7 +180,7 @@ class QueueStreamWriter(DataSourceStreamArrowWriter):
 
 
 def _clean(settings: AppendSettings, batch: BatchId | None, upto: int) -> None:
-    with psycopg.connect(settings.dsn) as conn:
+    with psycopg.connect(attentive(settings.dsn)) as conn:
         if batch is not None:
             conn.execute(_PASSED, (batch.query, batch.run, upto))
         conn.execute(_FORGET, (settings.query, _KEPT_DAYS))

@@ -33,6 +33,7 @@ from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTri
 from trunkline.bridge.plan import FIRST_POSITION, Offsets, Plan, same_offsets
 from trunkline.core.errors import Invalid, Terminal
 from trunkline.core.jsoncodec import dumps
+from trunkline.db.away import attentive
 from trunkline.pipeline.spread import Piece, pack, share_out
 from trunkline.queues.consumers import Place, advance, attach, positions, seen
 from trunkline.queues.reader import Received, read
@@ -109,7 +110,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _connection(self) -> psycopg.Connection[Any]:
         if self._conn is None or self._conn.closed:
-            self._conn = psycopg.connect(self._settings.dsn, application_name="trunkline-stream")
+            self._conn = psycopg.connect(attentive(self._settings.dsn), application_name="trunkline-stream")
             with self._conn.transaction():
                 attach(self._conn, *self._me)
         return self._conn
@@ -192,7 +193,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, Ranges)
-        with closing(psycopg.connect(self._settings.dsn, application_name="trunkline-stream-task")) as conn:
+        with closing(psycopg.connect(attentive(self._settings.dsn), application_name="trunkline-stream-task")) as conn:
             yield from _batches(conn, partition.pieces)
 
     def commit(self, end: dict[str, int]) -> None:

@@ -27,6 +27,7 @@ from pyspark.sql.types import StructType
 
 from trunkline.core.errors import Invalid
 from trunkline.core.jsoncodec import dumps, loads
+from trunkline.db.away import attentive
 from trunkline.pipeline.queue_append import check_columns, headers_of
 from trunkline.pipeline.session import Spark
 from trunkline.queues.provider import SnapshotContext
@@ -71,7 +72,7 @@ class SnapshotReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, Part)
         schema = pa.schema([(name, _TYPES.get(type_, _TEXT)[1]) for name, type_ in self._columns])
-        with closing(psycopg.connect(self._dsn, application_name="trunkline-snapshot-task")) as conn:
+        with closing(psycopg.connect(attentive(self._dsn), application_name="trunkline-snapshot-task")) as conn:
             take_up(conn, self._snapshot)
             with conn.cursor("part") as cursor:
                 cursor.execute(self._statement(partition.nth), binary=True)

@@ -30,7 +30,7 @@ import psycopg
 from trunkline.core.backoff import Backoff
 from trunkline.core.errors import Terminal
 from trunkline.core.ids import check_name
-from trunkline.db.away import AWAY
+from trunkline.db.away import AWAY, attentive
 from trunkline.queues import consumers, deadletters
 from trunkline.queues.attempts import Attempts
 from trunkline.queues.callbacks import Batch, Callbacks, Delivery, Process, ProcessIn, QueueMessage, goes_with
@@ -132,7 +132,7 @@ class QueueListener:
         backoff = Backoff(self._pace.first_retry, self._pace.last_retry, random)
         while not self._stop.is_set():
             try:
-                with psycopg.connect(self._dsn, application_name=f"trunkline-listener-{self._name}") as conn:
+                with psycopg.connect(attentive(self._dsn), application_name=f"trunkline-listener-{self._name}") as conn:
                     self._serve(conn, backoff.success)
             except AWAY as error:
                 self._tell.on_error(error)

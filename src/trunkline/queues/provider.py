@@ -33,6 +33,7 @@ from psycopg import IsolationLevel, sql
 from trunkline.core.backoff import Backoff
 from trunkline.core.errors import Terminal
 from trunkline.core.ids import check_name
+from trunkline.db.away import attentive
 from trunkline.queues.requests import again
 from trunkline.queues.snapshot_chunks import ChunkWriter, SnapshotCancelled, cancelled
 
@@ -148,7 +149,7 @@ class SnapshotProvider:
                 stop.wait(pause)
 
     def _connect(self) -> psycopg.Connection[Any]:
-        return psycopg.connect(self._dsn, autocommit=True, application_name=f"trunkline-provider-{self._client}")
+        return psycopg.connect(attentive(self._dsn), autocommit=True, application_name=f"trunkline-provider-{self._client}")
 
     def _serve(self, conn: psycopg.Connection[Any], stop: threading.Event, backoff: Backoff) -> None:
         for nth in count():
