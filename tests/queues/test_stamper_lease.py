@@ -155,6 +155,17 @@ def test_h09_a_commit_is_found_without_any_wake_up(site: Site) -> None:
         running.join(20)
 
 
+def test_h09_what_an_export_has_stamped_is_heard_of_though_nothing_comes_after_it(site: Site) -> None:
+    stamper, heads = site.stamper(mark=lambda: 9), list[Position]()
+
+    def send_and_export() -> None:
+        site.send(b"1")
+        stamper.export([]).close()
+
+    stamper.run(Pauses([send_and_export, lambda: None]), heads.append)
+    assert heads == [START, Position(1, 9)]
+
+
 def test_h01_run_ends_with_fenced(site: Site) -> None:
     def send_under_another_holder() -> None:
         site.send(b"2")

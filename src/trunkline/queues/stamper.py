@@ -149,13 +149,15 @@ class Stamper:
                     return exported
 
     def run(self, stop: threading.Event, on_head: Callable[[Position], None]) -> None:
-        """Until `stop`; `on_head` hears the head first, then each time it grows. `Fenced` and lost connections rise."""
-        pause = BUSY_SECONDS
-        on_head(self.round().head)
+        """Until `stop`; `on_head` hears the head first, then each time it grew, also where `export` stamped what came.
+        `Fenced` and lost connections rise."""
+        pause, told = BUSY_SECONDS, self.round().head
+        on_head(told)
         while not stop.wait(pause):
             done = self.round()
-            if done.stamped:
-                on_head(done.head)
+            if done.head != told:
+                told = done.head
+                on_head(told)
             pause = _pause_after(done, pause)
 
     def _tried(self, tries: int, limit: int, requests: Sequence[UUID] | None = None) -> tuple[Stamped, Exported | None]:
