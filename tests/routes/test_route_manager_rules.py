@@ -82,6 +82,27 @@ async def test_m1_what_was_compiled_to_be_checked_is_what_starts_and_nobody_else
     await live.close()
 
 
+async def test_m1_of_very_many_that_start_at_once_each_has_its_own_time() -> None:
+    """Which does not go by while all the others are compiled."""
+
+    class Waiting(RecordingRunner):
+        async def start(self, route: LiveRoute) -> None:
+            for _ in range(5):
+                await asyncio.sleep(0)
+
+    def compiled(config: RouteConfig) -> Body:
+        until = time.monotonic() + 0.0005
+        while time.monotonic() < until:
+            pass
+        return config.body
+
+    live = LiveRoutes(Waiting(), compiled, rests_outside(""), start_seconds=0.6)
+    stored = [RouteConfig(key(str(n)), h(str(n)), route(str(n)), {}, 1, 0.0, 0.0) for n in range(2000)]
+    found = await asyncio.gather(*[live.bring(one.key, one) for one in stored])
+    assert {brought.reason for brought in found} == {""}
+    await live.close()
+
+
 async def test_m2_every_instance_acks_with_the_revision_it_has(site: Site) -> None:
     manager = site.instances[I1].manager
     for expected in (1, 2):

@@ -27,11 +27,11 @@ class Compiling:
 
     async def do(self, body: Body, work: Callable[[], T]) -> T:
         """`work`: reads or compiles this route, as somebody wrote it."""
-        if not self._heavy(body):
+        if not self.is_heavy(body):
             return work()
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
-    def _heavy(self, body: Body) -> bool:
+    def is_heavy(self, body: Body) -> bool:
         chains = [body.get(key) for key in ("filterChain", "filter_chain")] if self._plugins is not None else []
         return any(self._is_heavy(use) for chain in chains if isinstance(chain, list | tuple) for use in chain)
 

@@ -149,10 +149,13 @@ class LiveRoutes:
         return brought
 
     async def _started(self, config: RouteConfig, plan: Plan) -> LiveRoute:
-        route = LiveRoute(config.hash, config, await self._compiled(config))
+        """Where very many start at once, those whose turn has not come compile nothing: the time of a start does not go by
+        while others are compiled."""
+        ahead = await self._compiled(config) if self._compiling.is_heavy(config.body) else None
         async with self._turns:
             if self._closing:
                 raise TimeoutError
+            route = LiveRoute(config.hash, config, ahead if ahead is not None else await self._compiled(config))
             async with asyncio.timeout(self._start_seconds) as limit:
                 self._limits.add(limit)
                 try:
