@@ -395,3 +395,14 @@ async def test_h04_on_postgres_a_holder_hands_over_to_the_preferred_one_and_drai
     with pytest.raises(asyncio.CancelledError):
         await running
     assert keeping.holders() == [FIRST]
+
+
+async def test_h04_who_has_ended_keeps_nothing_though_a_thread_still_wants_to(keeping: Keeping) -> None:
+    """A thread that was about to keep a group is not cancelled with those that waited for it."""
+    keepers = keeping.keepers["a"]
+    running = asyncio.create_task(keepers.run())
+    await asyncio.sleep(0)
+    running.cancel()
+    await asyncio.wait([running])
+    await asyncio.to_thread(keepers.keep, {KAFKA})
+    assert keepers._keepers == {}

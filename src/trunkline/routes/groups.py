@@ -134,16 +134,20 @@ class GroupKeepers:
         self._dsn, self._me, self._able, self._work, self._clock = dsn, me, able, work, clock
         self._random, self._terms, self._hand_over = random, terms, hand_over
         self._keepers: dict[Group, _Keeper] = {}
+        self._changing, self._ended = threading.Lock(), False
 
     @property
     def held(self) -> dict[Group, Grant]:
         return {group: grant for group, keeper in self._keepers.items() if (grant := keeper.lease.grant) is not None}
 
     def keep(self, groups: Set[Group]) -> None:
-        """Those that are no longer named are drained and let go of: this blocks until it is done."""
-        gone = [self._keepers.pop(group) for group in set(self._keepers) - groups]
-        for group in groups - set(self._keepers):
-            self._keepers[group] = self._started(group)
+        """Those that are no longer named are drained and let go of: this blocks until it is done. A call that comes behind
+        the end of `run`, from a thread that could not be cancelled, keeps nothing."""
+        with self._changing:
+            wanted = frozenset() if self._ended else groups
+            gone = [self._keepers.pop(group) for group in set(self._keepers) - wanted]
+            for group in wanted - set(self._keepers):
+                self._keepers[group] = self._started(group)
         for keeper in gone:
             keeper.lease.stop()
 
@@ -163,7 +167,12 @@ class GroupKeepers:
                     keeper.look()
                 await asyncio.sleep(LOOK_SECONDS)
         finally:
-            await asyncio.to_thread(self.keep, frozenset())
+            await asyncio.to_thread(self._end)
+
+    def _end(self) -> None:
+        with self._changing:
+            self._ended = True
+        self.keep(frozenset())
 
     def _started(self, group: Group) -> _Keeper:
         standing = Standing(self._me, group, Backoff(FIRST_REST, LONGEST_REST, self._random), self._hand_over)
