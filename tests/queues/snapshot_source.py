@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 from uuid import UUID
@@ -136,3 +137,13 @@ class Source:
 
     def clear(self) -> None:
         self.site.do("TRUNCATE queues.request, queues.send_snapshot, queues.delivery, queues.provider")
+
+
+@contextmanager
+def source_at(dsn: str) -> Iterator[Source]:
+    """All its connections are closed before what it left is removed."""
+    with ExitStack() as stack:
+        source = Source(Site(dsn, stack))
+        yield source
+        stack.close()
+        source.clear()

@@ -7,14 +7,12 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
-from queue_site import Site
-from snapshot_source import CLIENT, Source
+from snapshot_source import CLIENT, Source, source_at
 
 from trunkline.core.backoff import Backoff
 from trunkline.core.errors import Invalid
@@ -39,11 +37,8 @@ def dsn(make_databases: Callable[..., str]) -> str:
 
 @pytest.fixture
 def source(dsn: str) -> Iterator[Source]:
-    with ExitStack() as stack:
-        source = Source(Site(dsn, stack))
+    with source_at(dsn) as source:
         yield source
-        stack.close()
-        source.clear()
         source.site.do("TRUNCATE account")
 
 

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 
 import pytest
-from queue_site import Site
-from snapshot_source import CLIENT, Source
+from snapshot_source import CLIENT, Source, source_at
 
 from trunkline.core.errors import Invalid
 from trunkline.queues.messages import RECORDS
@@ -29,11 +27,8 @@ def dsn(make_databases: Callable[..., str]) -> str:
 
 @pytest.fixture
 def source(dsn: str) -> Iterator[Source]:
-    with ExitStack() as stack:
-        source = Source(Site(dsn, stack))
+    with source_at(dsn) as source:
         yield source
-        stack.close()
-        source.clear()
 
 
 class Slow:

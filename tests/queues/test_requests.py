@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
 
 import psycopg
 import pytest
 from queue_site import Site
-from snapshot_source import Source
+from snapshot_source import Source, source_at
 
 from trunkline.core.errors import Invalid
 from trunkline.core.ids import START, Position
@@ -26,10 +25,8 @@ def dsn(make_databases: Callable[..., str]) -> str:
 
 @pytest.fixture
 def source(dsn: str) -> Iterator[Source]:
-    with ExitStack() as stack:
-        source = Source(Site(dsn, stack))
+    with source_at(dsn) as source:
         yield source
-        source.clear()
 
 
 def waiting_for_a_lock(site: Site) -> bool:
