@@ -7,7 +7,7 @@ import contextlib
 
 import pytest
 
-from trunkline.net.tasks import Tasks, end
+from trunkline.net.tasks import Tasks, end, together
 
 
 async def deaf(times: int) -> None:
@@ -45,3 +45,30 @@ async def test_a_task_that_hears_is_told_once() -> None:
     await asyncio.sleep(0)
     await end([task])
     assert told == 1
+
+
+async def test_who_is_cancelled_again_while_it_ends_others_leaves_none_behind() -> None:
+    tasks = [asyncio.create_task(deaf(times)) for times in range(3)]
+    ends = asyncio.create_task(end(tasks))
+    for _ in range(4):
+        await asyncio.sleep(0)
+        ends.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await ends
+    assert all(task.cancelled() for task in tasks)
+
+
+async def test_who_runs_together_ends_together_though_one_did_not_hear_of_it() -> None:
+    both = asyncio.create_task(together(deaf(2), deaf(0)))
+    await asyncio.sleep(0)
+    await end([both])
+    assert [task for task in asyncio.all_tasks() if task is not asyncio.current_task()] == []
+
+
+async def test_the_first_that_fails_ends_the_others_and_is_raised() -> None:
+    async def fails() -> None:
+        raise ConnectionError("the broker is away")
+
+    with pytest.raises(ConnectionError, match="broker"):
+        await together(deaf(1), fails())
+    assert [task for task in asyncio.all_tasks() if task is not asyncio.current_task()] == []

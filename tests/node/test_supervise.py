@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import Callable
 
@@ -142,3 +143,18 @@ async def test_a_thread_s_error_is_the_task_s() -> None:
 
     with pytest.raises(ValueError, match="in the thread"):
         await in_thread("thread", work)
+
+
+async def test_the_supervisor_ends_though_a_task_did_not_hear_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trunkline.net.tasks.AGAIN_SECONDS", 0.01)
+    waits = asyncio.Event()
+
+    async def deaf() -> None:
+        waits.set()
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+        await asyncio.Event().wait()
+
+    async with supervisor() as one:
+        one.keep("deaf", deaf)
+        await waits.wait()

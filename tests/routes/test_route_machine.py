@@ -12,7 +12,7 @@ from collections import Counter, defaultdict
 from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, TypeVar
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -23,6 +23,7 @@ from trunkline.core.errors import TrunklineError
 from trunkline.routes.shared import End
 from trunkline.routes.storage.base import Body, Change, Put, Remove
 
+T = TypeVar("T")
 NAMES = ("i1", "i2", "i3")
 IDS = st.sampled_from("abcd")
 MARKS = st.integers(0, 3)
@@ -77,7 +78,16 @@ class SiteFollowsTheModel(RuleBasedStateMachine):
         self.works = Works(self.loop)
         self.writing: list[asyncio.Task[None]] = []
         self.model: dict[str, Body] = {}
-        self.site = self.loop.run_until_complete(self._begin())
+        self.site = self.do(self._begin())
+
+    def do(self, work: Coroutine[Any, Any, T]) -> T:
+        """Who hangs fails, so that the run can be made shorter: the test's own limit comes only once."""
+
+        async def in_time() -> T:
+            async with asyncio.timeout(60.0):
+                return await work
+
+        return self.loop.run_until_complete(in_time())
 
     async def _begin(self) -> Site:
         site = Site()
@@ -108,7 +118,7 @@ class SiteFollowsTheModel(RuleBasedStateMachine):
             for _ in range(turns):
                 await asyncio.sleep(0)
 
-        self.loop.run_until_complete(go_on())
+        self.do(go_on())
 
     async def _write(self, at: str, changes: list[Put | Remove]) -> None:
         if at in self.site.instances:
@@ -187,7 +197,7 @@ class SiteFollowsTheModel(RuleBasedStateMachine):
     @rule(at=AT)
     def stop(self, at: str) -> None:
         if at in self.site.instances:
-            left = self.loop.run_until_complete(self.site.leave(at))
+            left = self.do(self.site.leave(at))
             assert left.runner.running == {}
             assert left.runner.balanced
 
@@ -199,13 +209,13 @@ class SiteFollowsTheModel(RuleBasedStateMachine):
             bodies = [body_of(mark, inactive=False) for mark in marks]
             self.turn(turns, *[(at, self._write(at, [Put(key(id), hash_of(TENANT, body), body)])) for body in bodies])
             del self.site.instances[at]
-            self.loop.run_until_complete(self.works.end(at))
+            self.do(self.works.end(at))
 
     @precondition(lambda self: len(self.site.instances) < 3 and not self.site.storage.away)
     @rule(at=AT)
     def restart(self, at: str) -> None:
         if at not in self.site.instances:
-            self.loop.run_until_complete(self._join(at))
+            self.do(self._join(at))
 
     async def _join(self, at: str) -> None:
         with self.works.of(at):
@@ -214,7 +224,7 @@ class SiteFollowsTheModel(RuleBasedStateMachine):
     @rule()
     def settle(self) -> None:
         """The faults end, every instance repairs itself; then G5 holds, and a second repair finds nothing."""
-        self.loop.run_until_complete(self._settle())
+        self.do(self._settle())
 
     async def _settle(self) -> None:
         self.site.storage.away = self.site.storage.silent = False
@@ -254,7 +264,7 @@ class SiteFollowsTheModel(RuleBasedStateMachine):
                 assert left.runner.balanced
 
         try:
-            self.loop.run_until_complete(end())
+            self.do(end())
         finally:
             self.loop.close()
 

@@ -376,3 +376,16 @@ async def test_a_hundred_thousand_ids_of_a_thousand_configurations_start_in_two_
             assert time.process_time() - begun <= 2.0
         assert len(second.manager.table.ids) == 100_000
         assert set(second.live().values()) == {100}
+
+
+async def test_who_is_told_to_repair_in_the_moment_it_ends_ends(site: Site) -> None:
+    repairs = site.instances[I1].manager.repairs
+    for turns in range(6):
+        repairing = asyncio.create_task(repairs.run())
+        await asyncio.sleep(0.001)
+        repairs.soon()
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        repairing.cancel()
+        done, _ = await asyncio.wait([repairing], timeout=4.0)  # who has to be told again ends after five seconds
+        assert done

@@ -1,7 +1,8 @@
 """Tasks of one owner: none is lost by the collector, none fails in silence, all end with the owner.
 
 A cancellation can get lost: `asyncio.wait_for` of Python 3.11 forgets one that comes at the very moment it has its result, and
-so does all that is built on it, pools of connections among it. So whoever must end is told again (`end`).
+so does all that is built on it, pools of connections among it. So whoever must end is told again (`end`), which a TaskGroup
+never does (`together`).
 """
 
 from __future__ import annotations
@@ -19,12 +20,29 @@ log = structlog.get_logger(__name__)
 
 
 async def end(tasks: Iterable[asyncio.Task[None]]) -> None:
-    """Cancels them, and returns when all have ended."""
-    left = set(tasks)
+    """Cancels them, and returns when all have ended; who is cancelled meanwhile, perhaps again, leaves none behind either."""
+    left, cancelled = set(tasks), False
     while left:
         for task in left:
             task.cancel()
-        _, left = await asyncio.wait(left, timeout=AGAIN_SECONDS)
+        try:
+            _, left = await asyncio.wait(left, timeout=AGAIN_SECONDS)
+        except asyncio.CancelledError:
+            left, cancelled = {task for task in left if not task.done()}, True
+    if cancelled:
+        raise asyncio.CancelledError
+
+
+async def together(*works: Coroutine[Any, Any, None]) -> None:
+    """Side by side. The first that fails ends the others and is raised; so does whoever cancels the caller."""
+    tasks = [asyncio.create_task(work) for work in works]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+    finally:
+        await end(tasks)
+    for task in tasks:
+        if not task.cancelled():
+            task.result()
 
 
 class Tasks:

@@ -172,7 +172,8 @@ class Node:
             except (*AWAY, Retryable) as error:
                 self._complain(name, error)
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(stop.wait(), backoff.after_failure())
+                    async with asyncio.timeout(backoff.after_failure()):
+                        await stop.wait()
             except psycopg.Error as error:
                 raise Terminal(f"database, step {name}", in_one_line(error), "mend it and start the node again") from error
         return False

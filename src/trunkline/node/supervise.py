@@ -98,9 +98,10 @@ class Supervisor:
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        for task in self._tasks:
-            task.cancel()
-        await self._group.__aexit__(kind, error, at)
+        try:
+            await end(self._tasks)
+        finally:
+            await self._group.__aexit__(kind, error, at)
 
     def keep(self, name: str, work: Work, on_failure: Failed | None = None) -> Kept:
         health = self._health.setdefault(name, Health(name, restarts=True))

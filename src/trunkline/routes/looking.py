@@ -16,7 +16,7 @@ from itertools import islice
 import msgspec
 
 from trunkline.core.errors import Retryable
-from trunkline.net.tasks import Tasks
+from trunkline.net.tasks import Tasks, together
 from trunkline.routes.keys import RouteKey
 from trunkline.routes.live import Brought, LiveRoutes
 from trunkline.routes.storage.base import RouteConfig, Storage
@@ -85,9 +85,7 @@ class Looks:
 
     async def run(self) -> None:
         """While one brings in what it read, the storage is at work for the other."""
-        async with asyncio.TaskGroup() as group:
-            for _ in range(READERS):
-                group.create_task(self._run())
+        await together(*[self._run() for _ in range(READERS)])
 
     async def _run(self) -> None:
         while True:

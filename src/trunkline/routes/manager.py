@@ -205,7 +205,8 @@ class RoutingTableManager:
             return found
         complete = self._waiting.setdefault(session, asyncio.Event())
         with suppress(TimeoutError):
-            await asyncio.wait_for(complete.wait(), seconds)
+            async with asyncio.timeout(seconds):
+                await complete.wait()
         self._waiting.pop(session, None)
         return self.awaited.outcome(session)
 

@@ -22,6 +22,7 @@ import structlog
 from trunkline.core.backoff import Backoff
 from trunkline.core.clock import Clock
 from trunkline.core.collector import collector_at_rest, leave_out
+from trunkline.net.tasks import together
 from trunkline.routes.keys import RouteKey
 from trunkline.routes.live import LiveRoutes
 from trunkline.routes.looking import Looked, Looks
@@ -127,16 +128,18 @@ class Repairs:
         return len(routes)
 
     async def run(self) -> None:
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._repeat(self.repair, self._pace.seconds, self._soon))
-            group.create_task(self._repeat(self.look, self._pace.look, asyncio.Event()))
+        await together(
+            self._repeat(self.repair, self._pace.seconds, self._soon),
+            self._repeat(self.look, self._pace.look, asyncio.Event()),
+        )
 
     async def _repeat(self, do: Callable[[], Awaitable[object]], seconds: float, soon: asyncio.Event) -> None:
         backoff = Backoff(RETRY_FIRST, RETRY_MOST, self._random)
         pause = self._pause(seconds)
         while True:
             with suppress(TimeoutError):
-                await asyncio.wait_for(soon.wait(), pause)
+                async with asyncio.timeout(pause):
+                    await soon.wait()
             soon.clear()
             try:
                 await do()

@@ -69,7 +69,8 @@ class Syncer:
     async def stop(self) -> None:
         try:
             if len(self._tasks):
-                await asyncio.wait_for(self._all_sent.wait(), DRAIN_SECONDS)
+                async with asyncio.timeout(DRAIN_SECONDS):
+                    await self._all_sent.wait()
         except TimeoutError:
             log.warning("deltas were not sent", to=self._carrier.title, next_step="none: the others repair")
         finally:
