@@ -64,7 +64,7 @@ class Here:
 
 @dataclass
 class _Changes:
-    """Of a group that may run here, on their way into Postgres; `written` when they are there. `undone`: somebody did not wait
+    """Of a group that runs here, on their way into Postgres; `written` when they are there. `undone`: somebody did not wait
     for it, and has taken his change back."""
 
     group: Group
@@ -127,7 +127,8 @@ class SparkRunner:
             self._changed.set()
         self._groups.setdefault(group, {})[route.hash] = member
         changes = self._coming(group)
-        changes.came[route.hash] = member
+        if changes is not None:
+            changes.came[route.hash] = member
         return changes
 
     def _leave(self, route: LiveRoute) -> _Changes | None:
@@ -136,7 +137,7 @@ class SparkRunner:
         if group is None or self._groups.get(group, {}).pop(route.hash, None) is None:
             return None
         changes = self._coming(group)
-        if changes.came.pop(route.hash, None) is None:
+        if changes is not None and changes.came.pop(route.hash, None) is None:
             changes.went.add(route.hash)
         if not self._groups[group]:
             del self._groups[group]
@@ -150,10 +151,10 @@ class SparkRunner:
         plugin = self._plugins.receiver(compiled.config.receiver.plugin)
         return group_of(plugin, compiled.config.receiver.config) if plugin is not None else None
 
-    def _coming(self, group: Group) -> _Changes:
-        """Many changes of a moment are one."""
+    def _coming(self, group: Group) -> _Changes | None:
+        """Many changes of a moment are one. None where the group does not run: a job that begins writes down all of it."""
         changes = self._changes.get(group)
-        if changes is None:
+        if changes is None and group in self._jobs:
             changes = self._changes[group] = _Changes(group, asyncio.get_running_loop().create_future())
             self._tasks.spawn(self._write(changes), f"changes of {group}")
         return changes

@@ -1,0 +1,59 @@
+"""Routes of groups that do not run at this pipeline: they are known to it, and nothing of them is waited for.
+
+A start that waits can be given up; what was given up when a pipeline came up would be missing when its group begins."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from trunkline.core.clock import ManualClock
+from trunkline.pipeline.jobs.runner import Here, SparkRunner
+from trunkline.pipeline.session import Spark
+from trunkline.routes.keys import HOUSE, RouteKey
+from trunkline.routes.live import LiveRoute
+from trunkline.routes.making import making_at
+from trunkline.routes.plugin import Around
+from trunkline.routes.registry import registry
+from trunkline.routes.storage.base import RouteConfig
+from trunkline.routes.workshop import Workshop
+
+NOT_ASKED = cast(Spark, None)
+"""Spark hears only of groups that run."""
+
+
+@pytest.fixture
+def runner(tmp_path: Path) -> Iterator[SparkRunner]:
+    here = Here("hub", "i1", "", {}, tmp_path, ManualClock(), lambda: 0.0)
+    runner = SparkRunner(NOT_ASKED, here, lambda _: None)
+    yield runner
+    asyncio.run(runner.close())
+
+
+def at_once(work: Coroutine[Any, Any, None]) -> None:
+    with pytest.raises(StopIteration):
+        work.send(None)
+
+
+def route(id: str, to: str) -> LiveRoute:
+    making = making_at(Workshop(registry(), Around({"site": "hub"}), dict), "")
+    receiver = {"plugin": "kafka", "config": {"brokers": "broker:9092", "topic": "in"}}
+    body = {"receiver": receiver, "sender": {"plugin": "debug", "name": to}}
+    config = RouteConfig(RouteKey(HOUSE, id), making.hash(HOUSE, body), body, {}, 1, 0.0, 0.0)
+    return LiveRoute(config.hash, config, making.compile(config))
+
+
+def test_routes_start_are_replaced_and_stop_at_once(runner: SparkRunner) -> None:
+    first, second = route("r", "first"), route("r", "second")
+    at_once(runner.start(first))
+    assert [str(group) for group in runner.groups] == ["kafka at broker:9092"]
+    at_once(runner.replace(first, second))
+    at_once(runner.start(route("s", "third")))
+    at_once(runner.stop(second))
+    assert len(runner.groups) == 1
+    at_once(runner.stop(route("s", "third")))
+    assert len(runner.groups) == 0
