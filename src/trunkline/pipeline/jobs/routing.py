@@ -19,7 +19,8 @@ import structlog
 from trunkline.core.backoff import Backoff
 from trunkline.core.clock import Clock
 from trunkline.core.config import ProcessConfig
-from trunkline.core.errors import Retryable
+from trunkline.core.errors import TrunklineError
+from trunkline.net.tasks import Tasks
 from trunkline.pipeline.jobs.batches import Tell
 from trunkline.pipeline.jobs.deliver import Loop
 from trunkline.pipeline.jobs.feed import RUNS
@@ -47,8 +48,7 @@ log = structlog.get_logger(__name__)
 
 
 class PipelineRouting:
-    """`start` returns at once: while the database is away it is tried again. `runner` and `manager` are there when it has
-    started."""
+    """`start` returns at once, and what cannot start is tried again. `runner` and `manager` are there when it has started."""
 
     def __init__(
         self, config: ProcessConfig, spark: Spark, scratch: Path, clock: Clock, tell: Tell,
@@ -62,11 +62,11 @@ class PipelineRouting:
         self.runner: SparkRunner | None = None
         self._loop = Loop("routes")
         self._stack = AsyncExitStack()
-        self._starting: asyncio.Task[None] | None = None
+        self._starting = Tasks()
 
     def start(self) -> None:
         async def begin() -> None:
-            self._starting = asyncio.create_task(self._start_until_there())
+            self._starting.spawn(self._start_until_there(), "routes: start")
 
         self._loop.run(begin())
 
@@ -87,9 +87,7 @@ class PipelineRouting:
         self._loop.close()
 
     async def _stop(self) -> None:
-        if self._starting is not None:
-            self._starting.cancel()
-            await asyncio.gather(self._starting, return_exceptions=True)
+        await self._starting.cancel()
         await self._stack.aclose()
         self.manager = self.runner = None
 
@@ -102,7 +100,7 @@ class PipelineRouting:
                     self._stack = stack.pop_all()
                 log.info("routes run", instance=self.instance.id)
                 return
-            except Retryable as error:
+            except TrunklineError as error:
                 pause = backoff.after_failure()
                 log.warning("routes cannot run yet", reason=str(error), retry_seconds=round(pause, 2))
                 await asyncio.sleep(pause)

@@ -1,17 +1,22 @@
-"""Routes of groups that do not run at this pipeline: they are known to it, and nothing of them is waited for.
+"""The routing table at a pipeline before any group runs there.
 
-A start that waits can be given up; what was given up when a pipeline came up would be missing when its group begins."""
+Its routes are known, and nothing of them is waited for: a start that waits can be given up, and what was given up when a
+pipeline came up would be missing when its group begins."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from structlog.testing import capture_logs
 
-from trunkline.core.clock import ManualClock
+from trunkline.core.clock import ManualClock, SystemClock
+from trunkline.core.config import ProcessConfig
+from trunkline.db.migrate import migrate
+from trunkline.pipeline.jobs.routing import PipelineRouting
 from trunkline.pipeline.jobs.runner import Here, SparkRunner
 from trunkline.pipeline.session import Spark
 from trunkline.routes.keys import HOUSE, RouteKey
@@ -21,6 +26,7 @@ from trunkline.routes.plugin import Around
 from trunkline.routes.registry import registry
 from trunkline.routes.storage.base import RouteConfig
 from trunkline.routes.workshop import Workshop
+from waiting import eventually
 
 NOT_ASKED = cast(Spark, None)
 """Spark hears only of groups that run."""
@@ -57,3 +63,17 @@ def test_routes_start_are_replaced_and_stop_at_once(runner: SparkRunner) -> None
     assert len(runner.groups) == 1
     at_once(runner.stop(route("s", "third")))
     assert len(runner.groups) == 0
+
+
+def test_a_table_that_cannot_start_is_tried_again_until_somebody_has_mended_what_it_lacks(
+    make_database: Callable[..., str], tmp_path: Path
+) -> None:
+    dsn = make_database("queues")
+    routing = PipelineRouting(ProcessConfig(site="hub", database=dsn), NOT_ASKED, tmp_path, SystemClock(), lambda _: None)
+    with capture_logs() as lines:
+        routing.start()
+        eventually(lambda: lines, 30)
+        assert "its tables are not there" in lines[0]["reason"]
+        migrate(dsn, "routes")
+        eventually(lambda: routing.manager is not None, 30, lambda: lines)
+    routing.stop()
