@@ -264,6 +264,7 @@ class Provided:
     """A provider of five records, and what it was asked for."""
 
     work: Callable[[SnapshotContext], None] | None = None
+    reads_elsewhere: bool = False
     calls: list[tuple[str, ...]] = field(default_factory=list)
     requests: list[str] = field(default_factory=list)
 
@@ -290,7 +291,7 @@ def five(context: SnapshotContext) -> None:
 @contextmanager
 def providing(fleet: QueueFleet, site: str, client: str, provided: Provided) -> Iterator[Provided]:
     """Waits until it is registered: clients without a provider begin with the log."""
-    with SnapshotProvider(fleet.dsn[site], client, provided.provide):
+    with SnapshotProvider(fleet.dsn[site], client, provided.provide, reads_elsewhere=provided.reads_elsewhere):
         eventually(lambda: fleet.ask(site, "SELECT 1 FROM queues.provider WHERE client = %s", (client,)))
         yield provided
     with psycopg.connect(fleet.dsn[site]) as conn:

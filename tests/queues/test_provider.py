@@ -63,12 +63,14 @@ def after(source: Source, base: int | None) -> list[bytes]:
 class Application:
     """Its provider, and what that was called with."""
 
-    def __init__(self, source: Source, work: Callable[[SnapshotContext], None], pause: float = 0.01) -> None:
+    def __init__(
+        self, source: Source, work: Callable[[SnapshotContext], None], pause: float = 0.01, reads_elsewhere: bool = False
+    ) -> None:
         self.calls: list[SnapshotContext] = []
         self.errors: list[BaseException] = []
         self._work = work
         backoff = Backoff(pause, pause, lambda: 1.0)
-        self.provider = SnapshotProvider(source.site.dsn, CLIENT, self._provide, "app", backoff)
+        self.provider = SnapshotProvider(source.site.dsn, CLIENT, self._provide, "app", backoff, reads_elsewhere)
         source.site.stack.enter_context(self.provider)
         eventually(lambda: CLIENT in source.within(requests.providers))
 
@@ -170,6 +172,48 @@ def test_h19_a_committed_entry_is_in_the_snapshot_or_after_the_base_and_never_in
     until_complete(source)
     assert source.fetch(request) == [b"1"]
     assert sorted(after(source, source.row(request).base)) == [b"2", b"3", b"4"]
+
+
+def test_h19_who_reads_elsewhere_ends_when_all_that_it_may_know_is_in_the_log(source: Source) -> None:
+    source.site.do("INSERT INTO queues.site (name) VALUES ('hub') ON CONFLICT DO NOTHING")
+
+    def work(context: SnapshotContext) -> None:
+        with psycopg.connect(context.dsn) as conn:
+            write(conn, 1)
+        send_all(context)
+
+    late = source.site.connect()
+    write(late, 2)
+    late.execute("SET CONSTRAINTS ALL IMMEDIATE")  # its ticket is the older one: a hole of the log until it commits
+    Application(source, work, reads_elsewhere=True)
+    request = source.ask("hub")
+    source.export()
+    eventually(lambda: source.site.ask("SELECT FROM queues.ticket"))
+    late.commit()
+    assert source.state(request) == "providing"
+    eventually(lambda: source.stamper.round().stamped or source.state(request) == "complete")
+    until_complete(source)
+    (reapplied,) = source.site.ask("SELECT reapplied_to - base FROM queues.request WHERE id = %s", (request,))
+    assert reapplied == 2
+    assert sorted(after(source, source.row(request).base)) == [b"1", b"2"]
+
+
+def test_h19_who_reads_elsewhere_and_waits_for_the_log_goes_on_when_its_request_is_over(source: Source) -> None:
+    source.site.do("INSERT INTO queues.site (name) VALUES ('hub') ON CONFLICT DO NOTHING")
+
+    def work(context: SnapshotContext) -> None:
+        with psycopg.connect(context.dsn) as conn:
+            QueueClient(CLIENT).transmit(conn, b"unstamped", ["hub"])
+
+    application = Application(source, work, reads_elsewhere=True)
+    first = source.ask("hub")
+    source.export()
+    eventually(lambda: source.site.ask("SELECT FROM queues.ticket"))
+    source.within(requests.cancel, first, "the operator said so")
+    second = source.ask("hub")
+    source.export()
+    eventually(lambda: [call.request_id for call in application.calls] == [first, second])
+    assert source.state(first) == "cancelled"
 
 
 def test_s07_snapshot_and_log_written_in_turns_lose_and_repeat_nothing(source: Source) -> None:

@@ -171,6 +171,35 @@ def test_s07_deltas_written_while_the_snapshot_is_made_follow_it_and_none_is_los
     assert provided.times(B) == 1
 
 
+def test_h19_of_a_provider_that_reads_elsewhere_listeners_hear_which_entries_are_applied_again(
+    fleet: QueueFleet, pol: str
+) -> None:
+    heard: list[tuple[str, int]] = []
+    seqs: dict[bytes, int] = {}
+
+    def late(context: SnapshotContext) -> None:
+        """What it reads knows entries after the base, the last of which nobody has stamped yet."""
+        if B in context.destinations:
+            fleet.transmit(S, pol, numbered("d", 5), B)
+        for payload in FIVE:
+            context.transmit(payload)
+
+    def process(batch: Batch) -> bool:
+        seqs.update({message.payload: message.seq for message in batch if message.kind is Kind.LOG_ENTRY})
+        return True
+
+    callbacks = Callbacks(on_reapplied=lambda source, upto: heard.append((source, upto)))
+    with providing(fleet, S, pol, Provided(late, reads_elsewhere=True)):
+        fleet.transmit(S, pol, [b"first"], B)
+        fleet.until_received(B, S, pol, [*SNAPSHOT, *numbered("d", 5)])
+        fleet.transmit(S, pol, [b"after"], B)
+        with QueueListener(fleet.dsn[B], pol, "ledger", process, callbacks=callbacks):
+            eventually(lambda: b"after" in seqs, why=lambda: seqs)
+    [(source, upto)] = heard
+    assert source == S
+    assert seqs[b"d 4"] <= upto < seqs[b"after"]
+
+
 def test_s08_an_empty_snapshot_is_its_start_and_its_end(fleet: QueueFleet, pol: str) -> None:
     with providing(fleet, S, pol, Provided(lambda context: None)) as provided:
         fleet.transmit(S, pol, [b"first"], A)

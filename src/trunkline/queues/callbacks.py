@@ -13,7 +13,7 @@ from psycopg.pq import TransactionStatus
 from trunkline.core.errors import Invalid, Terminal
 from trunkline.queues.kinds import Kind
 from trunkline.queues.reader import Received
-from trunkline.queues.sinksessions import FORCED_HEADER
+from trunkline.queues.sinksessions import FORCED_HEADER, REAPPLIED_HEADER
 from trunkline.trunk.log import LOST
 
 QueueMessage = Received
@@ -46,6 +46,9 @@ class Callbacks:
     """(source, request, forced): what an unfinished snapshot brought before does not count."""
     on_snapshot_complete: Callable[[str, str], None] = _nothing
     """(source, request), after LAST was processed."""
+    on_reapplied: Callable[[str, int], None] = _nothing
+    """(source, seq), after LAST of a snapshot that was not read at one instant of the log: entries up to this one, which
+    follow, may be in it already."""
     on_lost: Callable[[str, int, int], None] = _say_lost
     """(source, first seq, last seq) of entries that will not come."""
     on_error: Callable[[Exception], None] = _say_error
@@ -94,6 +97,8 @@ class Delivery:
 
     def _last(self, conn: psycopg.Connection[Any], batch: Batch) -> None:
         self._messages(conn, batch)
+        if upto := batch[0].headers.get(REAPPLIED_HEADER):
+            self._callbacks.on_reapplied(batch[0].source, int(upto))
         self._callbacks.on_snapshot_complete(batch[0].source, str(batch[0].request))
 
     def _start(self, conn: psycopg.Connection[Any], batch: Batch) -> None:

@@ -28,7 +28,8 @@ class Incoming:
     moved_at: float = 0.0
     chunks: InOrder[Records] = field(default_factory=InOrder)
     end: int = -1
-    """The number of the end marker, once it came."""
+    """The number of the end marker, once it came, and what it said."""
+    reapplied_to: int = 0
     fetched: int = -1
     write: Write | None = None
 
@@ -58,7 +59,7 @@ class Incoming:
         if self.write is not None or self.question or row.state != "snapshot":
             return None
         if row.chunk == self.end:
-            return FinishSnapshot(row.origin, row.client, row.request)
+            return FinishSnapshot(row.origin, row.client, row.request, self.reapplied_to)
         if records is None or self.full:
             return None
         return StoreChunk(row.origin, row.client, row.request, row.chunk, records)

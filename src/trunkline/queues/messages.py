@@ -82,6 +82,8 @@ class Data(msgspec.Struct, frozen=True, array_like=True, tag="data"):
     body: bytes
     last: bool = False
     """The end marker: it carries the request, and stands in place of a chunk."""
+    reapplied_to: int = 0
+    """Of the end marker: log entries up to this one may be in the snapshot already."""
 
 
 class Done(msgspec.Struct, frozen=True, array_like=True, tag="done"):

@@ -11,6 +11,7 @@ V3  Its reading transaction has imported the snapshot and exported it again, so 
 V4  What does not end well does not end the request: a `provide` that raises is tried again, with a new base, after a pause
     of 2, 4, 8 … 60 s. A newer request ends the pause.
 V5  A request that is superseded or cancelled is heard of within a moment: `transmit` raises, `context.cancelled` is true.
+V6  Who reads elsewhere supplies a state of some instant before its end: listeners are told which entries it may know.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from trunkline.core.backoff import Backoff
 from trunkline.core.errors import Terminal
 from trunkline.core.ids import check_name
 from trunkline.db.away import attentive
+from trunkline.queues.reapplied import known_upto
 from trunkline.queues.requests import again
 from trunkline.queues.snapshot_chunks import ChunkWriter, SnapshotCancelled, cancelled
 
@@ -111,7 +113,8 @@ def unregister(conn: psycopg.Connection[Any], client: str) -> None:
 
 
 class SnapshotProvider:
-    """`run` serves until told to stop; as a context manager it does so in a thread of its own."""
+    """`run` serves until told to stop; as a context manager it does so in a thread of its own. `reads_elsewhere`: the state is
+    not in this database, so that it cannot be read at the base (V6)."""
 
     def __init__(
         self,
@@ -120,10 +123,12 @@ class SnapshotProvider:
         provide: Callable[[SnapshotContext], None],
         owner: str | None = None,
         backoff: Backoff | None = None,
+        reads_elsewhere: bool = False,
     ) -> None:
         self._dsn, self._client, self._provide = dsn, check_name("client", client), provide
         self._owner = owner or f"{socket.gethostname()}/{os.getpid()}"
         self._backoff = backoff or Backoff(2.0, 60.0, random.random)
+        self._reads_elsewhere = reads_elsewhere
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -210,7 +215,17 @@ class SnapshotProvider:
             )  # fmt: skip
             self._provide(context)
             _require_same(before, reading)
-        writer.complete()
+        writer.complete(self._known_upto(conn, taken, writer, over) if self._reads_elsewhere else 0)
+
+    def _known_upto(self, conn: psycopg.Connection[Any], taken: _Taken, writer: ChunkWriter, over: threading.Event) -> int:
+        def go_on() -> bool:
+            writer.working(None)
+            return not over.wait(POLL_SECONDS)
+
+        upto = known_upto(conn, go_on)
+        if upto is None:
+            raise cancelled(taken.request)
+        return upto
 
     @contextmanager
     def _watched(self, request: UUID, stop: threading.Event) -> Iterator[threading.Event]:

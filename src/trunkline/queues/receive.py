@@ -158,9 +158,10 @@ class PostgresSink:
             self._fill(origin, {client: level})
         return level is not None
 
-    def finish_snapshot(self, origin: str, client: str, request: str) -> bool:
+    def finish_snapshot(self, origin: str, client: str, request: str, reapplied_to: int = 0) -> bool:
         """False: another request is the present one."""
-        return self._step(origin, client, lambda conn: sinksessions.finish_snapshot(conn, origin, client, request))
+        finish = sinksessions.finish_snapshot
+        return self._step(origin, client, lambda conn: finish(conn, origin, client, request, reapplied_to))
 
     def _step(self, origin: str, client: str, step: Callable[[psycopg.Connection[Any]], bool]) -> bool:
         """From here on the stream stands elsewhere than this session does (P5)."""

@@ -56,7 +56,7 @@ _OPEN_ROWS = """
 SELECT id::text, client,
        ARRAY(SELECT name FROM unnest(destinations) WITH ORDINALITY AS n(name, nth)
               WHERE NOT EXISTS (SELECT FROM queues.delivery d WHERE d.request = r.id AND d.destination = name) ORDER BY nth),
-       state, forced, coalesce(base, 0), coalesce(base_mark, 0), chunks, reason
+       state, forced, coalesce(base, 0), coalesce(base_mark, 0), chunks, reason, reapplied_to
   FROM queues.request r WHERE state = ANY(%s) ORDER BY created_at, id
 """
 _EXPORTABLE = """
@@ -165,8 +165,8 @@ def open_requests(conn: psycopg.Connection[Any]) -> list[RequestRow]:
     """Oldest first."""
     rows = conn.execute(_OPEN_ROWS, (list(OPEN),)).fetchall()
     return [
-        RequestRow(id_, client, tuple(waiting), state, forced, Position(base, mark), chunks, reason)
-        for id_, client, waiting, state, forced, base, mark, chunks, reason in rows
+        RequestRow(id_, client, tuple(waiting), state, forced, Position(base, mark), chunks, reason, reapplied)
+        for id_, client, waiting, state, forced, base, mark, chunks, reason, reapplied in rows
     ]
 
 

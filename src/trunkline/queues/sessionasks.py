@@ -64,6 +64,7 @@ class FinishSnapshot:
     origin: str
     client: str
     request: str
+    reapplied_to: int = 0
 
 
 @dataclass(frozen=True)

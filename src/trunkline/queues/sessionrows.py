@@ -44,6 +44,8 @@ class RequestRow:
     base: Position = START
     chunks: int = 0
     reason: str = ""
+    reapplied_to: int = 0
+    """Entries up to this one may be in it already; 0: none after its base."""
 
     @property
     def usable(self) -> bool:

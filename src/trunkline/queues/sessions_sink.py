@@ -147,7 +147,7 @@ class SinkSessions:
             session.why = str(error)
             return
         if data.last:
-            session.end, session.moved_at = data.chunk, now
+            session.end, session.reapplied_to, session.moved_at = data.chunk, data.reapplied_to, now
         elif session.chunks.offer(data.chunk, records):
             session.moved_at = now
 

@@ -244,7 +244,7 @@ class SourceSessions:
         if number < session.current.chunks:
             return ReadChunk(session.promised, session.client, number, session.site, pair)
         session.replicate(ReplicationEvent.TRANSFER_COMPLETE)
-        return Say(session.site, Data(session.client, pair, session.promised, number, b"", last=True))
+        return Say(session.site, Data(session.client, pair, session.promised, number, b"", True, session.current.reapplied_to))
 
     def _say_wait(self, site: str, client: str, ask: int, why: str) -> Say:
         return Say(site, Decision(client, self._pair(site), Verdict.WAIT, self.log_id, START, why=why, ask=ask))

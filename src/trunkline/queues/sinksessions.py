@@ -10,7 +10,7 @@ the session's row; a step that was made before, or that belongs to another reque
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -26,6 +26,8 @@ from trunkline.trunk.log import LOST
 
 FIRST, GAP = "first", "gap"
 REQUEST_HEADER, FORCED_HEADER = "trunkline-request", "trunkline-forced"
+REAPPLIED_HEADER = "trunkline-reapplied"
+"""Of LAST: entries up to this seq may be in the snapshot already, and follow all the same."""
 _ORIGIN = ""  # no client has this name: the row that keeps the log's id while there is no session
 
 
@@ -197,7 +199,7 @@ def store_chunk(
     return store_records(conn, origin, client, rows) if rows else session.level
 
 
-def finish_snapshot(conn: psycopg.Connection[Any], origin: str, client: str, request: str) -> bool:
+def finish_snapshot(conn: psycopg.Connection[Any], origin: str, client: str, request: str, reapplied_to: int = 0) -> bool:
     """LAST, and the log from the base on; true also when that was done before."""
     session = of_origin(conn, origin, lock=True).clients.get(client)
     if session is None or session.row.request != request or session.row.state == "new":
@@ -205,6 +207,8 @@ def finish_snapshot(conn: psycopg.Connection[Any], origin: str, client: str, req
     if session.row.state == "snapshot":
         conn.execute(_COMPLETE, {"origin": origin, "client": client})
         about = _about(request, session.row.forced)
+        if reapplied_to > session.row.base.seq:
+            about |= {REAPPLIED_HEADER: str(reapplied_to)}
         last = Record(Kind.LAST, session.row.base.seq, session.records + 1, UUID(request), about)
         store_records(conn, origin, client, [last])
     return True
@@ -218,5 +222,5 @@ def is_request(text: str) -> bool:
         return False
 
 
-def _about(request: str, forced: bool) -> Mapping[str, str]:
+def _about(request: str, forced: bool) -> dict[str, str]:
     return {REQUEST_HEADER: request, FORCED_HEADER: str(forced).lower()}

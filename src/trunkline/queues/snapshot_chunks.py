@@ -42,7 +42,7 @@ UPDATE queues.request SET progress = coalesce(%(progress)s, progress), updated_a
  WHERE id = %(request)s AND state = 'providing' AND provider = %(owner)s
 """
 _COMPLETE = """
-UPDATE queues.request SET state = 'complete', progress = 100, error = NULL, updated_at = now()
+UPDATE queues.request SET state = 'complete', progress = 100, error = NULL, reapplied_to = %s, updated_at = now()
  WHERE id = %s AND state = 'providing' AND provider = %s
 """
 
@@ -78,11 +78,11 @@ class ChunkWriter:
         self._note(progress)
         self._speak()
 
-    def complete(self) -> None:
+    def complete(self, reapplied_to: int = 0) -> None:
         """The end marker."""
         if self._records:
             self._flush()
-        self._write(_COMPLETE, (self._request, self._owner))
+        self._write(_COMPLETE, (reapplied_to, self._request, self._owner))
 
     def fail(self) -> None:
         """From now on nothing is written any more."""
