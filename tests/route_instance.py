@@ -144,6 +144,13 @@ class Answers:
         stored = changed.routes[key]
         return {"id": key.id, "revision": stored.revision, "created": stored.created, "live": changed.here[key].live}
 
+    async def write(self, org: str, body: dict[str, Any], id: str) -> None:
+        """As somebody wrote it, fragments and all."""
+        await self._routing.operating.routes.add(Tenant(org, "app"), body, id)
+
+    async def write_fragment(self, org: str, body: dict[str, Any]) -> None:
+        await self._routing.operating.fragments.put(Tenant(org, "app"), body)
+
     async def remove(self, org: str, id: str) -> None:
         await self._manager.remove(RouteKey(Tenant(org, "app"), id))
 

@@ -239,6 +239,30 @@ def test_s14_of_five_processes_four_hear_one_publish_and_the_publisher_does_not(
         site.leave("i5")
 
 
+def test_s15_routes_of_one_process_hold_what_a_fragment_of_another_one_says(site: RouteSite, org: str) -> None:
+    i1, i2, i3 = three(site)
+    i1.ask("quota", org=org, per_second=None)
+    ledger = {"plugin": "ledger", "config": {"mark": org}}
+    written = route(org, userId="somebody")
+    i1.ask("write_fragment", org=org, body={"name": "debugSender", **ledger})
+    i2.ask("write", org=org, id="named", body=written | {"sender": {"fragmentName": "debugSender"}})
+    i3.ask("write", org=org, id="renamed", body=written | {"sender": {"fragmentName": "debugSender", "name": "mine"}})
+    for id, name in (("named-as", "debugSender"), ("renamed-as", "mine")):
+        i1.ask("write", org=org, id=id, body=written | {"sender": {**ledger, "name": name}})
+    for wrong, said in (
+        ({"sender": {"fragmentName": "debugSendr"}}, "debugSendr"),
+        ({"filterChain": [{"fragmentName": "debugSender"}]}, "not a filter"),
+    ):
+        with pytest.raises(Refused, match=said):
+            i2.ask("write", org=org, id="wrong", body=written | wrong)
+    stored = {id: hash for id, (_, hash) in site.agree(org).items()}
+    assert stored.keys() == {"named", "named-as", "renamed", "renamed-as"}
+    assert stored["named"] == stored["named-as"] != stored["renamed"] == stored["renamed-as"]
+    assert live(site, org) == {stored["named"]: 2, stored["renamed"]: 2}
+    for instance in three(site):
+        eventually(lambda at=instance: at.sent(org), why=instance.log)
+
+
 def test_g5_an_instance_that_hears_nothing_has_the_stored_table_within_a_repair_period(site: RouteSite, org: str) -> None:
     (deaf,) = site.start("i6", region=REGION, repair_seconds=1.0)
     try:
