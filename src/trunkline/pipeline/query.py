@@ -105,9 +105,16 @@ class BatchQuery:
 
     def behind(self) -> int:
         """What its sources said at their last look of all that they left for later; 0 where that is not known."""
+        return sum(_behind(latest) or 0 for latest in self._reported())
+
+    def stuck(self) -> str:
+        """Why some of what they should read stands still, as they said then."""
+        return "; ".join(filter(None, [str(_said(latest).get("stuck", "")) for latest in self._reported()]))
+
+    def _reported(self) -> list[str | None]:
         query = self._query
         progress = query.lastProgress if query is not None and query.isActive else None
-        return sum(_behind(source.latestOffset) or 0 for source in progress.sources) if progress is not None else 0
+        return [source.latestOffset for source in progress.sources] if progress is not None else []
 
     def stop(self) -> None:
         query, self._query = self._query, None
@@ -178,11 +185,19 @@ def in_pool(session: SparkSession, pool: str | None) -> Iterator[None]:
 
 
 def _behind(reported: str | None) -> int | None:
+    try:
+        return int(_said(reported)["behind"])
+    except (KeyError, TypeError):
+        return None
+
+
+def _said(reported: str | None) -> dict[str, Any]:
     """What the source said of itself."""
     try:
-        return int(loads(reported or "{}")["behind"])
-    except (Invalid, KeyError, TypeError):
-        return None
+        said = loads(reported or "{}")
+    except Invalid:
+        return {}
+    return said if isinstance(said, dict) else {}
 
 
 class Supervisor:

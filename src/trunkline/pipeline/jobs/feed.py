@@ -34,6 +34,9 @@ Read = tuple[Receiver, list[Event]]
 class Feed(Protocol):
     """Made by `feed_of` in each process that needs it."""
 
+    stuck: str
+    """Why some of what it should read stands still, as of the last `next`; the rest is read."""
+
     def next(self, conn: Connection, receivers: Receivers, open_body: Any | None) -> tuple[Any | None, int]:
         """What the next batch reads: a body, none if there is nothing; and how many events wait behind it. `open_body`: of the
         plan that is open, which is given back as it is if it can still be read. In a transaction, which the caller ends:

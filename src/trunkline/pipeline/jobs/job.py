@@ -86,8 +86,8 @@ class Job:
 
     @property
     def failing(self) -> str:
-        """Why it does not read, if it does not."""
-        return self._supervisor.reason if self._supervisor.failures else ""
+        """Why it does not read, or not all that it should."""
+        return self._supervisor.reason if self._supervisor.failures else self._query.stuck()
 
     @property
     def behind(self) -> int:

@@ -133,9 +133,9 @@ class JobReader(DataSourceStreamReader):
             self._feed = feed_of(self._settings)
         return self._feed
 
-    def reportLatestOffset(self) -> dict[str, int]:
-        """How many events wait behind the last plan."""
-        return {"behind": self._behind}
+    def reportLatestOffset(self) -> dict[str, Any]:
+        """How many events wait behind the last plan, and what stands still."""
+        return {"behind": self._behind, "stuck": self._feed.stuck if self._feed is not None else ""}
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
         if start == end:  # a query's first batch, when there is nothing new

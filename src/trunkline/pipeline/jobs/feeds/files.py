@@ -55,6 +55,8 @@ log = structlog.get_logger(__name__)
 
 
 class FilesFeed:
+    stuck = ""
+
     def __init__(self, settings: JobSettings) -> None:
         self._settings = settings
         self._seen = Seen(settings.group)

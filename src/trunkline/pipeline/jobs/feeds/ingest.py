@@ -30,6 +30,8 @@ log = structlog.get_logger(__name__)
 class IngestFeed:
     """A span's `remote` is the receiver that the events were taken for, its `receiver` the one whose routes get them."""
 
+    stuck = ""
+
     def __init__(self, settings: JobSettings) -> None:
         self._settings = settings
         self._told: set[str] = set()

@@ -7,6 +7,7 @@ K1  A topic that nobody has read yet begins at its end, or at its first record i
     that was not there when its route came begins at its first record, whatever they say.
 K2  Receivers of one topic share its offsets: who joins later begins where the others are.
 K3  An event's id names the topic by its id, too: one that was made anew under its name has other events.
+K4  A topic that goes backward stands still until somebody says where it is to be read on; the others are read.
 """
 
 from __future__ import annotations
@@ -15,8 +16,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
+import structlog
 from confluent_kafka import Consumer, Message
 
+from trunkline.core.errors import Terminal
 from trunkline.pipeline.jobs.feed import Connection, Read
 from trunkline.pipeline.jobs.receivers import Receiver, Receivers
 from trunkline.pipeline.jobs.settings import JobSettings
@@ -36,8 +39,11 @@ from trunkline.routes.senders.kafka_settings import cluster_settings
 AT_ONCE, BYTES_AT_ONCE = 5_000, 8 << 20
 """Events of a chunk: while they are routed the client fetches the next."""
 _TASK_ROWS = 1_000  # below this a second task costs more than it saves
+_NAMED = 3  # topics that stand still
 NOT_THERE = ""
 """The id of a topic that was wanted before it was made."""
+
+log = structlog.get_logger(__name__)
 
 
 class KafkaPiece(msgspec.Struct, frozen=True):
@@ -53,6 +59,14 @@ class KafkaFeed:
         self._cluster: Cluster | None = None
         self._sizes: Sizes | None = None
         self._turn = 0
+        self._backward: dict[str, str] = {}
+
+    @property
+    def stuck(self) -> str:
+        """K4."""
+        reasons = list(self._backward.values())
+        more = [f"and {len(reasons) - _NAMED} more"] if len(reasons) > _NAMED else []
+        return "; ".join([*reasons[:_NAMED], *more])
 
     # -- planning
 
@@ -89,10 +103,18 @@ class KafkaFeed:
         returned = remembered(conn, self._settings.group, [s.id for topic, s in look.seen.items() if topic not in offsets])
         moves: list[Move] = []
         changes = [Change(topic, offsets[topic], None) for topic in look.gone if offsets[topic].id != NOT_THERE]
+        backward: dict[str, str] = {}
         for topic, seen in sorted(look.seen.items()):
-            onward, change = judge(topic, offsets.get(topic) or returned.get(topic), seen)
+            try:
+                onward, change = judge(topic, offsets.get(topic) or returned.get(topic), seen)
+            except Terminal as error:
+                backward[topic] = str(error)
+                if topic not in self._backward:
+                    log.error("a topic is not read on; others are", topic=topic, reason=error.why, next_step=error.next_step)
+                continue
             moves += onward
             changes += [change] if change else []
+        self._backward = backward
         return moves, changes
 
     def _admitted(self, receivers: Receivers, moves: Sequence[Move]) -> list[Move]:

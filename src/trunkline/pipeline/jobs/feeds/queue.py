@@ -48,6 +48,8 @@ log = structlog.get_logger(__name__)
 
 
 class QueueFeed:
+    stuck = ""
+
     def __init__(self, settings: JobSettings) -> None:
         self._settings, self._client = settings, settings.of.cluster
         self._seen_again = -math.inf
