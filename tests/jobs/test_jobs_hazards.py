@@ -122,10 +122,12 @@ def test_h28_what_a_restored_database_forgot_comes_again_with_the_same_ids(make_
         conn.execute("UPDATE pipeline.kafka_offset SET next_offset = 10")
     topics.put("in", *numbered(20, 25))
     eventually(lambda: jobs.rows("SELECT next_offset FROM pipeline.kafka_offset") == [(25,)], 60, jobs.failing)
-    again = ids_and_numbers(topics)[len(first) :]
+    since = ids_and_numbers(topics)[len(first) :]
+    early, again = since[:-15], since[-15:]
     assert [n for _, n in first] == list(range(20))
     assert again[:10] == first[10:]
     assert [n for _, n in again[10:]] == list(range(20, 25))
+    assert early == again[10 : 10 + len(early)]  # a batch planned in that very moment is sent, refused, and done again
 
 
 # -- H29
