@@ -1,12 +1,14 @@
 """The routing table at a pipeline before any group runs there.
 
 Its routes are known, and nothing of them is waited for: a start that waits can be given up, and what was given up when a
-pipeline came up would be missing when its group begins."""
+pipeline came up would be missing when its group begins.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, cast
 
@@ -70,10 +72,10 @@ def test_a_table_that_cannot_start_is_tried_again_until_somebody_has_mended_what
 ) -> None:
     dsn = make_database("queues")
     routing = PipelineRouting(ProcessConfig(site="hub", database=dsn), NOT_ASKED, tmp_path, SystemClock(), lambda _: None)
-    with capture_logs() as lines:
+    with ExitStack() as stack, capture_logs() as lines:
+        stack.callback(routing.stop)
         routing.start()
         eventually(lambda: lines, 30)
         assert "its tables are not there" in lines[0]["reason"]
         migrate(dsn, "routes")
         eventually(lambda: routing.manager is not None, 30, lambda: lines)
-    routing.stop()
